@@ -1,1 +1,15 @@
-//! core
+//! What a platform is and how one is chosen; what an image is called and what it is made of.
+//!
+//! No I/O here and no async: every function is a decision over facts it was given, so that the
+//! rest of the house can call it anywhere and tests can try every case.
+#![warn(missing_docs)]
+
+pub mod digest;
+pub mod manifest;
+pub mod platform;
+pub mod reference;
+
+pub use digest::{Algorithm, Digest, Hasher};
+pub use manifest::{Descriptor, Index, Manifest, media_type};
+pub use platform::Platform;
+pub use reference::{Host, LayoutReference, Reference, RegistryReference, Repository, Tag, Target};
