@@ -10,6 +10,6 @@ pub mod platform;
 pub mod reference;
 
 pub use digest::{Algorithm, Digest, Hasher};
-pub use manifest::{Descriptor, Index, Manifest, media_type};
+pub use manifest::{Descriptor, Document, Index, Manifest, media_type};
 pub use platform::Platform;
 pub use reference::{Host, LayoutReference, Reference, RegistryReference, Repository, Tag, Target};

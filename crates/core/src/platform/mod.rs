@@ -19,6 +19,11 @@ pub struct Platform {
     #[serde(default, rename = "os.version", skip_serializing_if = "Option::is_none")]
     pub os_version: Option<String>,
     /// What the image demands of the operating system.
-    #[serde(default, rename = "os.features", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "os.features",
+        deserialize_with = "crate::manifest::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub os_features: Vec<String>,
 }

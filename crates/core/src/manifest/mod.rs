@@ -1,44 +1,26 @@
 //! Image indexes and image manifests, OCI and Docker v2 schema 2, as this project reads and
 //! writes them.
+//!
+//! Bytes that came from elsewhere are read with [`Document::parse`], never with serde alone:
+//! serde keeps the last of two equal keys without a word, and another reader may keep the first.
+
+mod config;
+mod document;
+pub mod media_type;
+mod strict;
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::digest::Digest;
 use crate::platform::Platform;
 
+pub use config::{ParseConfigError, config_platform};
+pub use document::{Document, ParseManifestError};
+
 /// No registry takes a larger manifest, and no reader here holds a larger one in memory.
 pub const MAX_MANIFEST_BYTES: usize = 4 * 1024 * 1024;
-
-/// Media types that decide how bytes are read.
-pub mod media_type {
-    /// OCI image index.
-    pub const OCI_INDEX: &str = "application/vnd.oci.image.index.v1+json";
-    /// OCI image manifest.
-    pub const OCI_MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
-    /// OCI image configuration.
-    pub const OCI_CONFIG: &str = "application/vnd.oci.image.config.v1+json";
-    /// The two bytes `{}`.
-    pub const OCI_EMPTY: &str = "application/vnd.oci.empty.v1+json";
-    /// Docker manifest list, the index of schema 2.
-    pub const DOCKER_LIST: &str = "application/vnd.docker.distribution.manifest.list.v2+json";
-    /// Docker image manifest, schema 2.
-    pub const DOCKER_MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
-
-    /// Every manifest type a client says it accepts, best first.
-    pub const ACCEPTED: [&str; 4] = [OCI_INDEX, OCI_MANIFEST, DOCKER_LIST, DOCKER_MANIFEST];
-
-    /// Whether this names an index or a manifest list.
-    pub fn is_index(media_type: &str) -> bool {
-        media_type == OCI_INDEX || media_type == DOCKER_LIST
-    }
-
-    /// Whether this names an image manifest.
-    pub fn is_manifest(media_type: &str) -> bool {
-        media_type == OCI_MANIFEST || media_type == DOCKER_MANIFEST
-    }
-}
 
 /// A pointer to content: what it is, how large, and its digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,10 +33,14 @@ pub struct Descriptor {
     /// Exactly how many bytes.
     pub size: u64,
     /// Other places to fetch it (foreign layers); never followed silently.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, deserialize_with = "null_is_empty", skip_serializing_if = "Vec::is_empty")]
     pub urls: Vec<String>,
     /// Free key/value pairs, sorted so that what we write is the same bytes every time.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub annotations: BTreeMap<String, String>,
     /// Base64 of the content itself, if the author embedded it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -88,6 +74,15 @@ impl Descriptor {
     }
 }
 
+/// Go writes an empty list that was never made as `null`, and so do many manifests in the wild.
+pub(crate) fn null_is_empty<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Default + Deserialize<'de>,
+{
+    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
+}
+
 /// An image index or Docker manifest list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -101,12 +96,17 @@ pub struct Index {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub artifact_type: Option<String>,
     /// The entries, in the author's order, which breaks ties.
+    #[serde(deserialize_with = "null_is_empty")]
     pub manifests: Vec<Descriptor>,
     /// What this index speaks of, when it is an artifact.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Descriptor>,
     /// Free key/value pairs.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub annotations: BTreeMap<String, String>,
 }
 
@@ -125,11 +125,55 @@ pub struct Manifest {
     /// The image configuration, or an artifact's own.
     pub config: Descriptor,
     /// The layers, bottom first.
+    #[serde(deserialize_with = "null_is_empty")]
     pub layers: Vec<Descriptor>,
     /// What this manifest speaks of (signature, attestation, compatibility artifact).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<Descriptor>,
     /// Free key/value pairs.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_empty",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
     pub annotations: BTreeMap<String, String>,
+}
+
+impl Index {
+    /// An OCI index over `manifests`, in this order.
+    pub fn new(manifests: Vec<Descriptor>) -> Self {
+        Self {
+            schema_version: 2,
+            media_type: Some(media_type::OCI_INDEX.to_owned()),
+            artifact_type: None,
+            manifests,
+            subject: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// The bytes to store. The same index gives the same bytes on every machine.
+    pub fn to_vec(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("an index has only string keys and finite numbers")
+    }
+}
+
+impl Manifest {
+    /// An OCI manifest over `config` and `layers`.
+    pub fn new(config: Descriptor, layers: Vec<Descriptor>) -> Self {
+        Self {
+            schema_version: 2,
+            media_type: Some(media_type::OCI_MANIFEST.to_owned()),
+            artifact_type: None,
+            config,
+            layers,
+            subject: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// The bytes to store. The same manifest gives the same bytes on every machine.
+    pub fn to_vec(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("a manifest has only string keys and finite numbers")
+    }
 }
