@@ -1,0 +1,52 @@
+//! Disks that are full or read-only, mounted for one test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A mount below a temporary directory, gone when dropped.
+pub struct Mount {
+    dir: tempfile::TempDir,
+}
+
+impl Mount {
+    /// A tmpfs of this many bytes. Needs root: the test says so loudly instead of passing.
+    pub fn tmpfs(bytes: usize) -> Self {
+        require_root();
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        run(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()));
+        Self { dir }
+    }
+
+    /// Makes it read-only, content and all. `chmod` would not do: root writes anyway.
+    pub fn make_read_only(&self) {
+        run(Command::new("mount").args(["-o", "remount,ro"]).arg(self.dir.path()));
+    }
+
+    pub fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // Lazily: a file still open in a thread that is ending must not keep the mount.
+        let _ = Command::new("umount").arg("-l").arg(self.dir.path()).status();
+    }
+}
+
+fn require_root() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test mounts a small tmpfs and needs root; run `sudo cargo xtask test`"
+    );
+}
+
+fn run(command: &mut Command) {
+    let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(status.success(), "{command:?}: {status}");
+}

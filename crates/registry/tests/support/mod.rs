@@ -1,0 +1,8 @@
+//! What the tests of this crate share: generated images, a registry that misbehaves on command,
+//! disks that are full or read-only, and the check that nothing half-written is left.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
+
+pub mod disk;
+pub mod fault;
+pub mod image;
+pub mod layouts;
