@@ -1,1 +1,12 @@
-//! registry
+//! Speak OCI: the distribution client, the image layout on disk, the embedded registry server.
+//!
+//! Every byte that comes from elsewhere is bounded and hashed as it flows; secrets have no
+//! printable form; nothing here prints.
+
+#![warn(missing_docs)]
+
+pub mod class;
+pub mod client;
+pub mod headers;
+
+pub use class::ErrorClass;

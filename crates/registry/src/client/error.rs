@@ -1,0 +1,417 @@
+//! What can go wrong between us and a registry, told with the step, the place and what to try.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use portolan_core::manifest::ParseManifestError;
+use portolan_core::{Digest, Host, Repository};
+
+use super::answer::ErrorBody;
+use super::credentials::CredentialError;
+use crate::ErrorClass;
+use crate::headers::{LocationError, ParseChallengeError};
+
+/// A call to a registry that did not succeed.
+///
+/// Its text is `STEP at HOST/REPOSITORY: what happened; what to try`; causes below it are in `source()`.
+#[derive(Debug)]
+pub struct ClientError(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    step: Step,
+    host: Host,
+    repository: Option<Repository>,
+    failure: Failure,
+}
+
+/// What was being done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Step {
+    /// Setting up connections from the settings.
+    Connect,
+    /// Looking for credentials.
+    Credentials,
+    /// Asking a token server.
+    Token,
+    /// Checking a login.
+    Login,
+    /// Reading a manifest by tag or digest, as written here.
+    ReadManifest(String),
+    /// Writing a manifest.
+    WriteManifest(String),
+    /// Deleting a manifest or tag.
+    DeleteManifest(String),
+    /// Looking whether a blob is there.
+    FindBlob(Digest),
+    /// Downloading a blob.
+    ReadBlob(Digest),
+    /// Uploading a blob.
+    WriteBlob(Digest),
+    /// Mounting a blob from another repository.
+    MountBlob(Digest),
+    /// Deleting a blob.
+    DeleteBlob(Digest),
+    /// Listing tags.
+    ListTags,
+    /// Listing what refers to a manifest.
+    ListReferrers(Digest),
+    /// Changing the list of referrers that is kept under a tag.
+    ChangeReferrers(Digest),
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect => f.write_str("preparing connections"),
+            Self::Credentials => f.write_str("looking for credentials"),
+            Self::Token => f.write_str("asking for a token"),
+            Self::Login => f.write_str("checking the login"),
+            Self::ReadManifest(target) => write!(f, "reading manifest {target}"),
+            Self::WriteManifest(target) => write!(f, "writing manifest {target}"),
+            Self::DeleteManifest(target) => write!(f, "deleting manifest {target}"),
+            Self::FindBlob(digest) => write!(f, "looking for blob {digest}"),
+            Self::ReadBlob(digest) => write!(f, "downloading blob {digest}"),
+            Self::WriteBlob(digest) => write!(f, "uploading blob {digest}"),
+            Self::MountBlob(digest) => write!(f, "mounting blob {digest}"),
+            Self::DeleteBlob(digest) => write!(f, "deleting blob {digest}"),
+            Self::ListTags => f.write_str("listing tags"),
+            Self::ListReferrers(digest) => write!(f, "listing referrers of {digest}"),
+            Self::ChangeReferrers(digest) => write!(f, "changing the referrers list of {digest}"),
+        }
+    }
+}
+
+/// What happened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// The registry answered with an error status.
+    #[error("the registry answered {status}{body}{}", advice(*status, host))]
+    Status {
+        /// The HTTP status.
+        status: u16,
+        /// What the registry said about it.
+        body: ErrorBody,
+        /// Who answered: the registry, or where it sent us.
+        host: String,
+    },
+    /// A 2xx answer that the protocol does not allow here.
+    #[error("the registry answered {status}, which means nothing here; is it a registry?")]
+    UnexpectedStatus {
+        /// The HTTP status.
+        status: u16,
+    },
+    /// No connection, or it broke.
+    #[error("{host} cannot be reached, or the connection broke{}", tried(*attempts))]
+    Connection {
+        /// Who was called.
+        host: String,
+        /// How often.
+        attempts: u32,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// The answer took too long as a whole.
+    #[error("no complete answer within {} s{}; the deadline is `request_timeout` in registries.toml", .limit.as_secs_f32(), tried(*attempts))]
+    Deadline {
+        /// The deadline.
+        limit: Duration,
+        /// How often.
+        attempts: u32,
+    },
+    /// Nothing moved.
+    #[error("no byte moved for {} s, after {moved} bytes{}; the limit is `stall_timeout` in registries.toml", .limit.as_secs_f32(), tried(*attempts))]
+    Stalled {
+        /// The limit.
+        limit: Duration,
+        /// How many bytes had been moved.
+        moved: u64,
+        /// How often.
+        attempts: u32,
+    },
+    /// The bytes are not what the digest promises.
+    #[error(
+        "the content has digest {actual}, not {expected}; it was damaged or replaced, nothing of it is kept"
+    )]
+    Digest {
+        /// What was asked for or announced.
+        expected: Digest,
+        /// What came.
+        actual: Digest,
+    },
+    /// Fewer or more bytes than declared.
+    #[error("the content has {actual} bytes{}, its descriptor says {expected}", if *.more { " or more" } else { "" })]
+    Size {
+        /// What the descriptor says.
+        expected: u64,
+        /// What came, or was announced.
+        actual: u64,
+        /// Reading stopped there; there may be more.
+        more: bool,
+    },
+    /// A manifest or list beyond the bound.
+    #[error("the answer is larger than {limit} bytes, the most that is read here")]
+    TooLarge {
+        /// The bound.
+        limit: usize,
+    },
+    /// Not a manifest or index.
+    #[error("what came is not a manifest or index")]
+    Document(#[source] ParseManifestError),
+    /// A list that is no JSON of the right shape.
+    #[error("what came is not the JSON that the protocol asks for")]
+    Json(#[source] serde_json::Error),
+    /// A header that cannot be read or contradicts another.
+    #[error("the answer's {name} header is {value:?}, which {problem}")]
+    Header {
+        /// Its name.
+        name: &'static str,
+        /// Its value, shortened.
+        value: String,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+    /// A challenge that cannot be read.
+    #[error("the answer's WWW-Authenticate header cannot be read")]
+    Challenge(#[source] ParseChallengeError),
+    /// Only schemes that we do not speak.
+    #[error("the registry wants to see {schemes}; Basic and Bearer are spoken here")]
+    UnknownScheme {
+        /// What it offered.
+        schemes: String,
+    },
+    /// A redirect or upload location that cannot be used.
+    #[error("the registry pointed to a place that is not used")]
+    Location(#[source] LocationError),
+    /// From https to http.
+    #[error(
+        "{from} redirects to plain http at {to}; refused, since anyone on the way could read and change it"
+    )]
+    InsecureRedirect {
+        /// Who redirects.
+        from: String,
+        /// Where to.
+        to: String,
+    },
+    /// Round and round.
+    #[error("more than {limit} redirects, the last one to {last}")]
+    TooManyRedirects {
+        /// The bound.
+        limit: usize,
+        /// The host it went to last.
+        last: String,
+    },
+    /// A token server over plain http for a registry over https.
+    #[error(
+        "the token server {realm} of an https registry speaks plain http; refused, since credentials and tokens would be readable on the way"
+    )]
+    InsecureRealm {
+        /// The host of the token server.
+        realm: String,
+    },
+    /// A page that continues elsewhere.
+    #[error("the list continues at {to}, another host; refused")]
+    ForeignPage {
+        /// The host of the next page.
+        to: String,
+    },
+    /// More pages or entries than can be meant.
+    #[error("the list does not end after {pages} pages and {entries} entries")]
+    EndlessList {
+        /// Pages read.
+        pages: usize,
+        /// Entries read.
+        entries: usize,
+    },
+    /// Credentials cannot be had.
+    #[error("the credentials for {host} cannot be read")]
+    Credentials {
+        /// For whom.
+        host: String,
+        /// Why.
+        #[source]
+        source: CredentialError,
+    },
+    /// The token server's answer has no token.
+    #[error("the token server {realm} answered without a token")]
+    NoToken {
+        /// The host of the token server.
+        realm: String,
+    },
+    /// A file that the settings name cannot be used.
+    #[error("{} from registries.toml cannot be used", path.display())]
+    CertificateFile {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
+    /// TLS cannot be set up.
+    #[error("TLS cannot be set up; are CA certificates installed on this machine?")]
+    Tls(#[source] reqwest::Error),
+    /// What is to be uploaded cannot be read.
+    #[error("the content to upload cannot be read")]
+    Source(#[source] std::io::Error),
+    /// The tag of the referrers list holds something else.
+    #[error(
+        "the tag {tag} should hold a list of referrers and holds {media_type}; move it away first"
+    )]
+    NotAReferrersList {
+        /// The tag.
+        tag: String,
+        /// What it holds.
+        media_type: String,
+    },
+    /// Others kept overwriting the list.
+    #[error(
+        "others changed the referrers list under tag {tag} each of {attempts} times; try again"
+    )]
+    LostRace {
+        /// The tag.
+        tag: String,
+        /// How often.
+        attempts: u32,
+    },
+    /// A URL could not be put together.
+    #[error("{url:?} is not a URL")]
+    Url {
+        /// The text.
+        url: String,
+        /// Why.
+        #[source]
+        source: url::ParseError,
+    },
+}
+
+/// What to try on an error status.
+fn advice(status: u16, host: &str) -> String {
+    match status {
+        401 => format!("; log in with: portolan registry login {host}"),
+        403 => format!(
+            "; the account has no right to do this; log in as another with: portolan registry login {host}"
+        ),
+        404 => "; check the name and the tag".to_owned(),
+        405 => {
+            "; the registry does not allow this, perhaps deletion is turned off there".to_owned()
+        }
+        413 => "; set `upload_chunk_bytes` for this host in registries.toml".to_owned(),
+        429 => "; it limits how often one may ask, wait a while or log in for a higher limit"
+            .to_owned(),
+        500..=599 => "; the registry is in trouble, try again later".to_owned(),
+        _ => String::new(),
+    }
+}
+
+fn tried(attempts: u32) -> String {
+    if attempts > 1 { format!(" (tried {attempts} times)") } else { String::new() }
+}
+
+impl ClientError {
+    pub(super) fn new(
+        step: Step,
+        host: &Host,
+        repository: Option<&Repository>,
+        failure: Failure,
+    ) -> Self {
+        Self(Box::new(Inner { step, host: host.clone(), repository: repository.cloned(), failure }))
+    }
+
+    /// What kind of trouble it is.
+    pub fn class(&self) -> ErrorClass {
+        self.0.failure.class()
+    }
+
+    /// What was being done.
+    pub fn step(&self) -> &Step {
+        &self.0.step
+    }
+
+    /// The registry that was asked (a mirror, if it was one).
+    pub fn host(&self) -> &Host {
+        &self.0.host
+    }
+
+    /// The repository, where there is one.
+    pub fn repository(&self) -> Option<&Repository> {
+        self.0.repository.as_ref()
+    }
+
+    /// What happened, to be matched on.
+    pub fn failure(&self) -> &Failure {
+        &self.0.failure
+    }
+
+    /// The HTTP status, if the registry answered with an error status.
+    pub fn status(&self) -> Option<u16> {
+        match self.0.failure {
+            Failure::Status { status, .. } | Failure::UnexpectedStatus { status } => Some(status),
+            _ => None,
+        }
+    }
+
+    /// The registry says that it is not there.
+    pub fn is_not_found(&self) -> bool {
+        self.class() == ErrorClass::NotFound
+    }
+}
+
+impl Failure {
+    /// What kind of trouble it is.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Status { status: 404 | 410, .. } => ErrorClass::NotFound,
+            Self::Status { status: 401 | 403 | 407, .. }
+            | Self::UnknownScheme { .. }
+            | Self::NoToken { .. }
+            | Self::InsecureRealm { .. } => ErrorClass::Denied,
+            Self::Status { status: 408 | 425 | 429 | 500..=599, .. }
+            | Self::UnexpectedStatus { .. }
+            | Self::Connection { .. }
+            | Self::Deadline { .. }
+            | Self::Stalled { .. }
+            | Self::InsecureRedirect { .. }
+            | Self::TooManyRedirects { .. }
+            | Self::LostRace { .. } => ErrorClass::Transport,
+            Self::Credentials { source, .. } => source.class(),
+            Self::Source(source) => source
+                .get_ref()
+                .and_then(|inner| inner.downcast_ref::<ClientError>())
+                .map_or(ErrorClass::Local, ClientError::class),
+            Self::CertificateFile { .. } | Self::Tls(_) => ErrorClass::Local,
+            Self::Status { .. }
+            | Self::Digest { .. }
+            | Self::Size { .. }
+            | Self::TooLarge { .. }
+            | Self::Document(_)
+            | Self::Json(_)
+            | Self::Header { .. }
+            | Self::Challenge(_)
+            | Self::Location(_)
+            | Self::ForeignPage { .. }
+            | Self::EndlessList { .. }
+            | Self::NotAReferrersList { .. }
+            | Self::Url { .. } => ErrorClass::BadInput,
+        }
+    }
+}
+
+impl fmt::Display for ClientError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}", self.0.step, self.0.host.as_str())?;
+        if let Some(repository) = &self.0.repository {
+            write!(f, "/{}", repository.as_str())?;
+        }
+        write!(f, ": {}", self.0.failure)
+    }
+}
+
+impl std::error::Error for ClientError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&self.0.failure)
+    }
+}
