@@ -8,5 +8,6 @@
 pub mod class;
 pub mod client;
 pub mod headers;
+pub mod layout;
 
 pub use class::ErrorClass;

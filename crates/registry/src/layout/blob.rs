@@ -1,0 +1,225 @@
+//! Content by digest: look, read, write, link, delete.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use portolan_core::{Algorithm, Digest, Hasher};
+use rustix::fs::{Advice, fadvise};
+
+use super::durable::{self, TempFile};
+use super::{Layout, LayoutError};
+
+/// After this many bytes the kernel is asked to start writing them out, so that the fsync at the
+/// end finds little left to do. Smaller windows cost system calls, larger ones leave more for
+/// the end.
+const WRITEBACK_WINDOW: u64 = 8 * 1024 * 1024;
+
+impl Layout {
+    /// The size of a blob, or none when it is not there.
+    pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, LayoutError> {
+        let path = self.blob_path(digest);
+        match fs::metadata(&path) {
+            Ok(m) => Ok(m.is_file().then(|| m.len())),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(e) => Err(LayoutError::io("look at", &path, e)),
+        }
+    }
+
+    /// Opens a blob for reading and says how large it is.
+    pub fn open_blob(&self, digest: &Digest) -> Result<(File, u64), LayoutError> {
+        let path = self.blob_path(digest);
+        let file = File::open(&path).map_err(|e| match e.kind() {
+            io::ErrorKind::NotFound => {
+                LayoutError::BlobNotFound { dir: self.dir.clone(), digest: *digest }
+            }
+            _ => LayoutError::io("open", &path, e),
+        })?;
+        let size = file.metadata().map_err(|e| LayoutError::io("look at", &path, e))?.len();
+        Ok((file, size))
+    }
+
+    /// Starts writing a blob. `size`, where known, bounds what is taken.
+    pub fn blob_writer(
+        &self,
+        digest: Digest,
+        size: Option<u64>,
+    ) -> Result<BlobWriter, LayoutError> {
+        Ok(BlobWriter {
+            temp: TempFile::create(&self.dir)?,
+            hasher: Hasher::new(digest.algorithm()),
+            target: self.blob_path(&digest),
+            digest,
+            size,
+            written: 0,
+            flushed: 0,
+        })
+    }
+
+    /// Stores small content under its SHA-256 digest.
+    pub fn put_blob(&self, bytes: &[u8]) -> Result<Digest, LayoutError> {
+        let digest = Digest::sha256(bytes);
+        self.put_blob_as(digest, bytes)?;
+        Ok(digest)
+    }
+
+    /// Stores small content under the digest it is said to have, which is checked. Content that
+    /// is there already is not written again.
+    pub fn put_blob_as(&self, digest: Digest, bytes: &[u8]) -> Result<(), LayoutError> {
+        let actual = Digest::of(digest.algorithm(), bytes);
+        if actual != digest {
+            return Err(LayoutError::DigestMismatch { expected: digest, actual });
+        }
+        if self.blob_size(&digest)? == Some(bytes.len() as u64) {
+            return self.touch_blob(&digest);
+        }
+        let target = self.blob_path(&digest);
+        self.make_room(&target)?;
+        durable::replace(&self.dir, &target, bytes)
+    }
+
+    /// Takes a blob over from another layout, by hard link where the file system allows it and
+    /// by copy elsewhere. False when the other layout does not have it.
+    pub fn mount_blob(&self, digest: &Digest, from: &Self) -> Result<bool, LayoutError> {
+        if self.blob_size(digest)?.is_some() {
+            self.touch_blob(digest)?;
+            return Ok(true);
+        }
+        let (source, target) = (from.blob_path(digest), self.blob_path(digest));
+        if from.blob_size(digest)?.is_none() {
+            return Ok(false);
+        }
+        self.make_room(&target)?;
+        match fs::hard_link(&source, &target) {
+            Ok(()) => {
+                durable::sync_dir(target.parent().unwrap_or(&target))?;
+                self.touch_blob(digest)?;
+                return Ok(true);
+            }
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(true),
+            Err(_) => {} // Another file system, or one without links: copy.
+        }
+        let (mut file, size) = match from.open_blob(digest) {
+            Ok(found) => found,
+            Err(LayoutError::BlobNotFound { .. }) => return Ok(false),
+            Err(e) => return Err(e),
+        };
+        let mut writer = self.blob_writer(*digest, Some(size))?;
+        let mut buffer = vec![0; 256 * 1024];
+        loop {
+            let n = io::Read::read(&mut file, &mut buffer)
+                .map_err(|e| LayoutError::io("read", &source, e))?;
+            if n == 0 {
+                break;
+            }
+            writer.write(&buffer[..n])?;
+        }
+        writer.commit()?;
+        Ok(true)
+    }
+
+    /// Says that a blob is about to be used, so that garbage collection spares it for another
+    /// grace period. Costs nothing when it was written or touched within the last minute.
+    pub fn touch_blob(&self, digest: &Digest) -> Result<(), LayoutError> {
+        let path = self.blob_path(digest);
+        let fresh = fs::metadata(&path).is_ok_and(|m| durable::age(&m) < Duration::from_secs(60));
+        if fresh {
+            return Ok(());
+        }
+        let touched = File::open(&path).and_then(|file| file.set_modified(SystemTime::now()));
+        match touched {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                Err(LayoutError::BlobNotFound { dir: self.dir.clone(), digest: *digest })
+            }
+            // A blob that somebody else owns can be read but not touched; collection belongs to
+            // its owner then.
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes a blob, referenced or not. False when it was not there.
+    pub fn delete_blob(&self, digest: &Digest) -> Result<bool, LayoutError> {
+        let path = self.blob_path(digest);
+        match fs::remove_file(&path) {
+            Ok(()) => durable::sync_dir(path.parent().unwrap_or(&path)).map(|()| true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(LayoutError::io("remove", &path, e)),
+        }
+    }
+
+    pub(crate) fn blob_path(&self, digest: &Digest) -> PathBuf {
+        self.blobs_dir(digest.algorithm()).join(digest.hex())
+    }
+
+    pub(crate) fn blobs_dir(&self, algorithm: Algorithm) -> PathBuf {
+        self.dir.join("blobs").join(algorithm.as_str())
+    }
+
+    /// Only `blobs/sha256` exists from the start.
+    pub(crate) fn make_room(&self, target: &std::path::Path) -> Result<(), LayoutError> {
+        target.parent().map_or(Ok(()), durable::create_dir)
+    }
+}
+
+/// A blob on its way in: a temp file inside the layout, hashed as it is written.
+///
+/// [`BlobWriter::commit`] gives it its name; dropping it removes it.
+#[derive(Debug)]
+pub struct BlobWriter {
+    temp: TempFile,
+    hasher: Hasher,
+    digest: Digest,
+    target: PathBuf,
+    size: Option<u64>,
+    written: u64,
+    flushed: u64,
+}
+
+impl BlobWriter {
+    /// Takes the next bytes. Refuses what goes beyond the announced size.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), LayoutError> {
+        let after = self.written + bytes.len() as u64;
+        if let Some(size) = self.size.filter(|size| after > *size) {
+            return Err(LayoutError::TooLong { digest: self.digest, size });
+        }
+        self.temp.write(bytes)?;
+        self.hasher.update(bytes);
+        self.written = after;
+        if self.written - self.flushed >= WRITEBACK_WINDOW {
+            self.start_writeback();
+        }
+        Ok(())
+    }
+
+    /// How many bytes were taken.
+    pub fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Checks size and digest, makes the content durable and gives it its name.
+    ///
+    /// Waits for the disk: call it on a blocking thread while other blobs flow.
+    pub fn commit(self) -> Result<(), LayoutError> {
+        let Self { temp, hasher, digest, target, size, written, .. } = self;
+        if let Some(size) = size.filter(|size| written != *size) {
+            return Err(LayoutError::TooShort { digest, size, written });
+        }
+        let actual = hasher.finish();
+        if actual != digest {
+            return Err(LayoutError::DigestMismatch { expected: digest, actual });
+        }
+        if let Some(dir) = target.parent() {
+            durable::create_dir(dir)?;
+        }
+        temp.rename(&target)
+    }
+
+    /// Advice, not a demand: on Linux "not needed soon" starts writing dirty pages out without
+    /// waiting for them. Failure costs only time.
+    fn start_writeback(&mut self) {
+        let length = std::num::NonZeroU64::new(self.written - self.flushed);
+        let _ = fadvise(self.temp.file(), self.flushed, length, Advice::DontNeed);
+        self.flushed = self.written;
+    }
+}
