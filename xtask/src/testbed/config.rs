@@ -1,0 +1,213 @@
+//! The configuration files of the node, as text: nothing here touches the machine.
+
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::credentials::Files;
+use super::state::{BRIDGE, State};
+
+/// Every file, with its path.
+pub(crate) fn render(state: &State) -> Vec<(PathBuf, String)> {
+    let at = |name: &str| state.run_dir.join(name);
+    let cluster = &state.registry.cluster;
+    vec![
+        (at("registry-loopback.yaml"), registry(state, &state.registry.loopback)),
+        (at("registry-cluster.yaml"), registry(state, cluster)),
+        (at("containerd.toml"), containerd(state)),
+        (state.registry_hosts.join(cluster).join("hosts.toml"), hosts(cluster)),
+        (at("cni/conf/10-portolan.conflist"), cni(state)),
+        (at("kubelet.yaml"), kubelet(state)),
+        (at("resolv.conf"), "# Pods of the testbed resolve no names.\n".to_owned()),
+    ]
+}
+
+fn registry(state: &State, address: &str) -> String {
+    format!(
+        r#"version: 0.1
+log:
+  level: warn
+storage:
+  filesystem:
+    rootdirectory: "{}"
+  delete:
+    enabled: true
+http:
+  addr: "{address}"
+"#,
+        state.run_dir.join("registry").display()
+    )
+}
+
+/// How containerd reaches a registry that speaks plain HTTP.
+fn hosts(address: &str) -> String {
+    format!(
+        "server = \"http://{address}\"\n\n[host.\"http://{address}\"]\n\
+         capabilities = [\"pull\", \"resolve\"]\n"
+    )
+}
+
+fn containerd(state: &State) -> String {
+    let dir = state.run_dir.display();
+    let pause = state.images.get("pause-image").map_or("", String::as_str);
+    let runc = state.tools.get("runc").map_or_else(String::new, |p| p.display().to_string());
+    let bin = state.tools.get("cni-bridge").and_then(|p| p.parent());
+    let bin = bin.map_or_else(String::new, |p| p.display().to_string());
+    // restrict_oom_score_adj: without CAP_SYS_RESOURCE no process may ask for a better score than
+    // its parent's, and every sandbox would fail with "can't get final child's PID from pipe".
+    // netns_mounts_under_state_dir and Root: so that all a pod leaves behind is in one folder.
+    format!(
+        r#"version = 2
+root = "{dir}/containerd/root"
+state = "{dir}/containerd/state"
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+address = "{socket}"
+
+[plugins."io.containerd.internal.v1.opt"]
+path = "{dir}/containerd/opt"
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{pause}"
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+stream_server_address = "127.0.0.1"
+stream_server_port = "{stream}"
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = "{runc}"
+Root = "{dir}/runc"
+SystemdCgroup = false
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = "{bin}"
+conf_dir = "{dir}/cni/conf"
+
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "{hosts}"
+"#,
+        socket = state.containerd_socket.display(),
+        stream = state.ports.containerd_stream,
+        hosts = state.registry_hosts.display(),
+    )
+}
+
+/// A bridge that `up` has made. The plugin is not asked to be the gateway: it would turn on IP
+/// forwarding for the whole machine, and pods need to reach only the host.
+fn cni(state: &State) -> String {
+    let gateway = state.bridge_address;
+    let conf = json!({
+        "cniVersion": "0.4.0",
+        "name": "portolan-testbed",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": BRIDGE,
+            "isGateway": false,
+            "ipMasq": false,
+            "hairpinMode": true,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": state.run_dir.join("cni/addresses"),
+                "ranges": [[{ "subnet": state.pod_subnet, "gateway": gateway }]],
+                "routes": [{ "dst": "0.0.0.0/0", "gw": gateway }],
+            },
+        }],
+    });
+    format!("{conf:#}\n")
+}
+
+fn kubelet(state: &State) -> String {
+    let dir = &state.run_dir;
+    let conf = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": state.bridge_address,
+        "port": state.ports.kubelet,
+        "healthzBindAddress": "127.0.0.1",
+        "healthzPort": state.ports.kubelet_health,
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": Files::of(state).path("ca.crt") },
+        },
+        "authorization": { "mode": "Webhook" },
+        "containerRuntimeEndpoint": format!("unix://{}", state.containerd_socket.display()),
+        // A machine inside another has no cgroup tree of its own to divide, and may have v1.
+        "failCgroupV1": false,
+        "cgroupDriver": "cgroupfs",
+        "cgroupsPerQOS": false,
+        "enforceNodeAllocatable": [],
+        "failSwapOn": false,
+        "oomScoreAdj": 0,
+        "makeIPTablesUtilChains": false,
+        // A developer's disk may be nearly full; the cluster's few megabytes are not the cause.
+        "evictionHard": { "memory.available": "64Mi", "nodefs.available": "1%", "imagefs.available": "1%" },
+        "imageGCHighThresholdPercent": 100,
+        "imageGCLowThresholdPercent": 99,
+        "serializeImagePulls": false,
+        "resolvConf": dir.join("resolv.conf"),
+        "podLogsDir": dir.join("pod-logs"),
+        "volumePluginDir": dir.join("kubelet/plugins"),
+    });
+    format!("{conf:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testbed::sample;
+
+    fn file(name: &str) -> String {
+        let files = render(&sample::state());
+        let found = files.into_iter().find(|(path, _)| path.ends_with(name));
+        found.unwrap_or_else(|| panic!("no {name}")).1
+    }
+
+    #[test]
+    fn containerd_keeps_everything_in_the_run_folder() {
+        let text = file("containerd.toml");
+        for line in [
+            "root = \"/run-dir/containerd/root\"",
+            "Root = \"/run-dir/runc\"",
+            "sandbox_image = \"10.213.0.1:5000/testbed/pause:1\"",
+            "bin_dir = \"/usr/lib/cni\"",
+            "restrict_oom_score_adj = true",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_bridge_plugin_changes_no_setting_of_the_machine() {
+        let conf: serde_json::Value = serde_json::from_str(&file("10-portolan.conflist")).unwrap();
+        let plugin = &conf["plugins"][0];
+        assert_eq!((&plugin["isGateway"], &plugin["ipMasq"]), (&json!(false), &json!(false)));
+        assert_eq!(plugin["ipam"]["routes"][0]["gw"], "10.213.0.1");
+    }
+
+    #[test]
+    fn the_kubelet_answers_nobody_it_does_not_know() {
+        let conf: serde_json::Value = serde_json::from_str(&file("kubelet.yaml")).unwrap();
+        assert_eq!(conf["authentication"]["anonymous"]["enabled"], false);
+        assert_eq!(conf["authorization"]["mode"], "Webhook");
+    }
+
+    #[test]
+    fn plain_http_is_said_for_the_cluster_registry() {
+        assert!(
+            file("10.213.0.1:5000/hosts.toml").starts_with("server = \"http://10.213.0.1:5000\"")
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! `testbed down`: everything that `up` made is taken away, and nothing else.
+//!
+//! It needs no running containerd or API server, so the same path cleans up after a crash. Order:
+//! those who restart things first, then containers, then what they were mounted on and hung from.
+
+use std::fs;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::mount::{UnmountFlags, unmount};
+
+use super::cache::{Cache, remove_dir};
+use super::command::{output, run};
+use super::state::State;
+use super::{find, net, parts, process, up};
+
+/// Nothing here has data worth waiting for.
+const GRACE: Duration = Duration::from_secs(2);
+
+pub(crate) fn down(cache: &Cache) -> Result<()> {
+    let _lock = cache.lock("run")?;
+    clear(cache)
+}
+
+/// Takes away whatever the last cluster left, running or not; its logs are kept. The caller holds
+/// the lock.
+pub(super) fn clear(cache: &Cache) -> Result<()> {
+    let run_dir = &cache.run_dir();
+    // A state we cannot read is of another version of us: the marks and the folder say the rest.
+    let state = State::load(run_dir).unwrap_or_else(|error| {
+        eprintln!("testbed: {error:#}; going by the marks of its processes");
+        None
+    });
+    if let Some(state) = &state {
+        // The kubelet first, which would start again what we end; the others do not mind the order.
+        let (kubelet, others): (Vec<_>, Vec<_>) =
+            state.processes.iter().partition(|process| process.name == "kubelet");
+        for group in [kubelet, others] {
+            let identities: Vec<_> = group.iter().map(|process| process.identity).collect();
+            process::stop(&identities, GRACE);
+        }
+    }
+    remove_containers(run_dir)?;
+    // Container shims, and daemons that `up` had no time to write down.
+    process::stop(&process::marked(run_dir), GRACE);
+    remove_leftovers(run_dir);
+    unmount_below(run_dir)?;
+    if let Some(ip) = find::installed("ip", None, parts::Accepts::Any) {
+        net::remove_bridge(&ip, run_dir, state.is_some())?;
+    }
+    keep_logs(&run_dir.join("logs"), &cache.kept_logs())?;
+    if let Some(state) = &state {
+        restore_kernel(state);
+        for dir in &state.absent {
+            // Refused if someone else has put something there since, and rightly so.
+            let _ = fs::remove_dir(dir);
+        }
+    }
+    remove_dir(run_dir)
+}
+
+fn keep_logs(from: &Path, to: &Path) -> Result<()> {
+    if from.is_dir() {
+        remove_dir(to)?;
+        fs::rename(from, to)
+            .with_context(|| format!("keep {} as {}", from.display(), to.display()))?;
+    }
+    Ok(())
+}
+
+/// runc knows its containers from its own folder, ends all their processes and removes their
+/// control groups.
+fn remove_containers(run_dir: &Path) -> Result<()> {
+    let root = run_dir.join("runc").join("k8s.io");
+    if !root.is_dir() {
+        return Ok(());
+    }
+    let runc = find::installed("runc", None, parts::Accepts::Any)
+        .context("runc is gone, and containers it started may still run: install it again")?;
+    let root = format!("--root={}", root.display());
+    for id in output(&runc, &[&root, "list", "--quiet"])?.split_whitespace() {
+        run(&runc, &[&root, "delete", "--force", id])?;
+    }
+    Ok(())
+}
+
+/// Files outside the run folder whose places containerd, libcni and the kubelet do not let us
+/// choose.
+fn remove_leftovers(run_dir: &Path) {
+    let bundles = list(&run_dir.join("containerd/state/io.containerd.runtime.v2.task/k8s.io"));
+    for bundle in &bundles {
+        // The socket of its shim.
+        let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
+        if let Some(socket) = address.trim().strip_prefix("unix://") {
+            let _ = fs::remove_file(socket);
+        }
+    }
+    let ids: Vec<_> = bundles.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+    for result in list(Path::new("/var/lib/cni/results")) {
+        let name = result.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if ids.iter().any(|id| name.contains(id)) {
+            let _ = fs::remove_file(result);
+        }
+    }
+    for link in list(Path::new("/var/log/containers")) {
+        if fs::read_link(&link).is_ok_and(|target| target.starts_with(run_dir)) {
+            let _ = fs::remove_file(link);
+        }
+    }
+    // Left by a kubelet that was not given the time; a living one is not ours.
+    let refused = UnixStream::connect(up::DEVICE_SOCKET)
+        .is_err_and(|error| error.kind() == std::io::ErrorKind::ConnectionRefused);
+    if refused {
+        let _ = fs::remove_file(up::DEVICE_SOCKET);
+    }
+}
+
+pub(super) fn list(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+fn unmount_below(run_dir: &Path) -> Result<()> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").context("read mountinfo")?;
+    for target in mounts_below(&mounts, run_dir) {
+        unmount(&target, UnmountFlags::DETACH)
+            .with_context(|| format!("unmount {}", target.display()))?;
+    }
+    Ok(())
+}
+
+/// Mount points inside `dir`, the last mounted first.
+fn mounts_below(mountinfo: &str, dir: &Path) -> Vec<PathBuf> {
+    let points = mountinfo.lines().filter_map(|line| line.split(' ').nth(4));
+    let mut below: Vec<_> = points
+        // The kernel writes a space as \040; no other character it escapes is in our paths.
+        .map(|point| PathBuf::from(point.replace("\\040", " ")))
+        .filter(|point| point.starts_with(dir) && point != dir)
+        .collect();
+    below.reverse();
+    below
+}
+
+fn restore_kernel(state: &State) {
+    for (path, value) in &state.kernel {
+        let now = fs::read_to_string(path).unwrap_or_default();
+        if now.trim() != value
+            && let Err(error) = fs::write(path, value)
+        {
+            eprintln!("testbed: {} was {value} and could not be put back: {error}", path.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_mounts_inside_the_folder_are_taken_and_the_inner_ones_first() {
+        let text = "1 0 8:1 / / rw - ext4 /dev/vda rw\n\
+                    2 1 0:1 / /c/run/a rw - tmpfs tmpfs rw\n\
+                    3 2 0:2 / /c/run/a/b\\040c rw - tmpfs tmpfs rw\n\
+                    4 1 0:3 / /c/runner rw - tmpfs tmpfs rw\n";
+        assert_eq!(
+            mounts_below(text, Path::new("/c/run")),
+            [PathBuf::from("/c/run/a/b c"), PathBuf::from("/c/run/a")]
+        );
+    }
+}

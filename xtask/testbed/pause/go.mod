@@ -1,0 +1,3 @@
+module portolan.dev/testbed/pause
+
+go 1.26.0
