@@ -1,0 +1,223 @@
+//! One blob from one place to another, the quickest honest way: nothing when it is there, a
+//! mount or a link where both ends share a roof, its bytes otherwise.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::BoxFuture;
+use futures_util::stream::StreamExt as _;
+use portolan_core::Descriptor;
+use tokio::sync::mpsc;
+
+use super::CopyError;
+use crate::client::{BlobSource, Remote, RemoteSource, SourceStream, Upload};
+use crate::images::{BlobBytes, LayoutSource, Place, blocking};
+use crate::layout::{Layout, LayoutError};
+use crate::progress::{BlobOutcome, Progress};
+
+/// Bytes are handed to the writing thread in batches of at least this size: waking it for every
+/// packet would cost more than the writing.
+const BATCH: usize = 512 * 1024;
+/// Batches that may wait for the disk, per blob. With six blobs at a time and the network's own
+/// buffers this stays below 16 MiB in all.
+const BATCHES_WAITING: usize = 2;
+
+/// What all transfers of one copy share.
+#[derive(Clone)]
+pub(super) struct Transfer {
+    pub(super) from: Place,
+    pub(super) to: Place,
+    pub(super) progress: Arc<dyn Progress>,
+    /// Held by every thread that writes a file, so that a copy that fails can wait until they
+    /// have removed what they began.
+    pub(super) writing: mpsc::Sender<()>,
+}
+
+impl Transfer {
+    /// Brings one blob over.
+    pub(super) async fn blob(self, blob: Descriptor) -> Result<BlobOutcome, CopyError> {
+        self.progress.started(&blob);
+        let outcome = match (&self.from, &self.to) {
+            (Place::Remote(from), Place::Remote(to)) => self.between(from, to, &blob).await?,
+            (Place::Layout(from), Place::Remote(to)) => {
+                let source = LayoutSource { layout: from.clone(), digest: blob.digest };
+                self.upload(to, source, &blob).await?
+            }
+            (Place::Remote(_), Place::Layout(to)) => self.download(to, &blob).await?,
+            (Place::Layout(from), Place::Layout(to)) => self.link(from, to, &blob).await?,
+        };
+        self.progress.finished(&blob, outcome);
+        Ok(outcome)
+    }
+
+    async fn between(
+        &self,
+        from: &Remote,
+        to: &Remote,
+        blob: &Descriptor,
+    ) -> Result<BlobOutcome, CopyError> {
+        let neighbours = from.registry() == to.registry() && from.repository() != to.repository();
+        // A registry that refuses a mount, for want of rights on the other repository or for no
+        // reason at all, may still take the bytes.
+        if neighbours && matches!(to.mount_blob(&blob.digest, from.repository()).await, Ok(true)) {
+            return Ok(BlobOutcome::Mounted);
+        }
+        let source = RemoteSource { remote: from.clone(), descriptor: blob.clone() };
+        self.upload(to, source, blob).await
+    }
+
+    async fn upload(
+        &self,
+        to: &Remote,
+        source: impl BlobSource,
+        blob: &Descriptor,
+    ) -> Result<BlobOutcome, CopyError> {
+        let source = Counted { source, blob: blob.clone(), progress: Arc::clone(&self.progress) };
+        match to.push_blob(blob, &source).await.map_err(CopyError::blob(blob.digest))? {
+            Upload::Present => Ok(BlobOutcome::Present),
+            Upload::Mounted => Ok(BlobOutcome::Mounted),
+            Upload::Uploaded => Ok(BlobOutcome::Copied),
+        }
+    }
+
+    async fn download(&self, to: &Layout, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
+        if is_present(to, blob).map_err(CopyError::blob(blob.digest))? {
+            return Ok(BlobOutcome::Present);
+        }
+        let bytes = self.from.blob(blob).await.map_err(CopyError::blob(blob.digest))?;
+        self.write(to, bytes, blob).await?;
+        Ok(BlobOutcome::Copied)
+    }
+
+    async fn link(
+        &self,
+        from: &Layout,
+        to: &Layout,
+        blob: &Descriptor,
+    ) -> Result<BlobOutcome, CopyError> {
+        if is_present(to, blob).map_err(CopyError::blob(blob.digest))? {
+            return Ok(BlobOutcome::Present);
+        }
+        // A link moves no bytes but makes the promise that they are right, so they are read and
+        // hashed all the same.
+        let mut bytes = self.from.blob(blob).await.map_err(CopyError::blob(blob.digest))?;
+        let mut position = 0;
+        while let Some(chunk) = bytes.next().await {
+            position += chunk.map_err(CopyError::blob(blob.digest))?.len() as u64;
+            self.progress.advanced(blob, position);
+        }
+        let (from, to, digest) = (from.clone(), to.clone(), blob.digest);
+        match blocking(move || to.mount_blob(&digest, &from)).await {
+            Ok(true) => Ok(BlobOutcome::Linked),
+            Ok(false) => {
+                let dir = match &self.from {
+                    Place::Layout(layout) => layout.dir().to_owned(),
+                    Place::Remote(_) => unreachable!("a link is between two layouts"),
+                };
+                Err(CopyError::blob(digest)(LayoutError::BlobNotFound { dir, digest }))
+            }
+            Err(error) => Err(CopyError::blob(digest)(error)),
+        }
+    }
+
+    /// Writes what comes into the layout, on a thread of its own: hashing, writing and the wait
+    /// for the disk at the end overlap with the network, and with the other blobs.
+    async fn write(
+        &self,
+        to: &Layout,
+        mut bytes: BlobBytes,
+        blob: &Descriptor,
+    ) -> Result<(), CopyError> {
+        let (batches, incoming) = mpsc::channel(BATCHES_WAITING);
+        let (layout, described, writing) = (to.clone(), blob.clone(), self.writing.clone());
+        let writer = tokio::spawn(blocking(move || {
+            let result = write_batches(&layout, &described, incoming);
+            drop(writing);
+            result
+        }));
+        let (mut batch, mut size, mut position) = (Vec::new(), 0, 0);
+        let mut broken = false;
+        while let Some(chunk) = bytes.next().await {
+            let chunk = chunk.map_err(CopyError::blob(blob.digest))?;
+            size += chunk.len();
+            position += chunk.len() as u64;
+            batch.push(chunk);
+            if size >= BATCH {
+                broken = batches.send(Message::Batch(std::mem::take(&mut batch))).await.is_err();
+                size = 0;
+                self.progress.advanced(blob, position);
+                if broken {
+                    break;
+                }
+            }
+        }
+        if !broken {
+            // A writer that is gone has failed, and says so below.
+            let _ = batches.send(Message::Batch(batch)).await;
+            let _ = batches.send(Message::End).await;
+        }
+        match writer.await {
+            Ok(result) => result.map_err(CopyError::blob(blob.digest)),
+            Err(error) => std::panic::resume_unwind(error.into_panic()),
+        }
+    }
+}
+
+/// What the writing thread is told. Silence means that the copy was given up.
+enum Message {
+    Batch(Vec<Bytes>),
+    /// All bytes have come and their digest was right.
+    End,
+}
+
+fn write_batches(
+    layout: &Layout,
+    blob: &Descriptor,
+    mut incoming: mpsc::Receiver<Message>,
+) -> Result<(), LayoutError> {
+    let mut writer = layout.blob_writer(blob.digest, Some(blob.size))?;
+    while let Some(message) = incoming.blocking_recv() {
+        match message {
+            Message::Batch(batch) => {
+                for bytes in batch {
+                    writer.write(&bytes)?;
+                }
+            }
+            Message::End => return writer.commit(),
+        }
+    }
+    // Nobody waits for this answer; the writer removes its file.
+    Ok(())
+}
+
+/// Whether the layout has the blob, at its full size. A file of another size was damaged after
+/// it was written and is replaced.
+fn is_present(layout: &Layout, blob: &Descriptor) -> Result<bool, LayoutError> {
+    if layout.blob_size(&blob.digest)? != Some(blob.size) {
+        return Ok(false);
+    }
+    layout.touch_blob(&blob.digest).map(|()| true)
+}
+
+/// A source that tells how far it was read.
+struct Counted<S> {
+    source: S,
+    blob: Descriptor,
+    progress: Arc<dyn Progress>,
+}
+
+impl<S: BlobSource> BlobSource for Counted<S> {
+    fn open(&self, offset: u64) -> BoxFuture<'_, std::io::Result<SourceStream>> {
+        Box::pin(async move {
+            let (blob, progress) = (self.blob.clone(), Arc::clone(&self.progress));
+            let mut position = offset;
+            let counted = self.source.open(offset).await?.inspect(move |item| {
+                if let Ok(bytes) = item {
+                    position += bytes.len() as u64;
+                    progress.advanced(&blob, position);
+                }
+            });
+            Ok(counted.boxed())
+        })
+    }
+}
