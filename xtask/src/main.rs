@@ -1,10 +1,20 @@
 //! The project's chores, one subcommand each: `cargo xtask --help`.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "chores talk to a person")]
 
+use std::path::{Path, PathBuf};
+
 use clap::Parser;
 
+mod bench;
+mod ci;
 mod e2e;
+mod fixtures;
+mod fuzz;
+mod layout;
+mod suite;
+mod test;
 mod testbed;
+mod tools;
 
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask", about = "The project's chores")]
@@ -13,11 +23,31 @@ enum Chore {
     Testbed(testbed::Args),
     /// Tests on the real cluster, registries and peers
     E2e(e2e::Args),
+    /// Unit and integration tests of the whole workspace, no cluster
+    Test(test::Args),
+    /// Everything that must be green: fmt, clippy, deny, docs, test, e2e
+    Ci(ci::Args),
+    /// Fuzz targets, each for a given time
+    Fuzz(fuzz::Args),
+    /// Ours beside the peers, in one run
+    Bench(bench::Args),
+    /// Write the checked-in images again
+    Fixtures,
+}
+
+/// The repository's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lives in the root").to_owned()
 }
 
 fn main() -> anyhow::Result<()> {
     match Chore::parse() {
         Chore::Testbed(args) => testbed::run(args),
         Chore::E2e(args) => e2e::run(args),
+        Chore::Test(args) => test::run(&args),
+        Chore::Ci(args) => ci::run(&args),
+        Chore::Fuzz(args) => fuzz::run(&args),
+        Chore::Bench(args) => bench::run(&args),
+        Chore::Fixtures => fixtures::run(),
     }
 }

@@ -28,6 +28,16 @@ impl Cache {
         self.root.join("run")
     }
 
+    /// Where other chores keep the programs they install.
+    pub(crate) fn tools(&self) -> PathBuf {
+        self.root.join("tools")
+    }
+
+    /// Where fuzzing keeps its corpora.
+    pub(crate) fn fuzz(&self) -> PathBuf {
+        self.root.join("fuzz")
+    }
+
     /// The logs of the last cluster that was taken down.
     pub(crate) fn kept_logs(&self) -> PathBuf {
         self.root.join("logs-of-last-run")

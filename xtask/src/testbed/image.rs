@@ -77,7 +77,7 @@ fn write_blob(to: &Path, bytes: &[u8]) -> Result<String> {
 }
 
 /// The layer: folders first, then files and links, owned by root, without times.
-fn layer(contents: &Contents) -> Result<Vec<u8>> {
+pub(crate) fn layer(contents: &Contents) -> Result<Vec<u8>> {
     // World-writable, as every image a pod may run as any user has it.
     let mut tar = Vec::new();
     header(&mut tar, Entry { path: "tmp/", mode: 0o1777, size: 0, kind: b'5', link: "" })?;

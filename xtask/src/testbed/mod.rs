@@ -19,19 +19,20 @@ mod daemons;
 pub(crate) mod down;
 mod find;
 mod go;
-mod image;
+pub(crate) mod image;
 mod net;
 pub(crate) mod parts;
-mod process;
+pub(crate) mod process;
 #[cfg(test)]
 mod sample;
 pub(crate) mod state;
 mod tekton;
 pub(crate) mod up;
 
-use build::Missing;
-use cache::Cache;
-use parts::{PARTS, Part, Use};
+pub(crate) use build::{Missing, ensure};
+pub(crate) use cache::Cache;
+pub(crate) use parts::Use;
+use parts::{PARTS, Part};
 use state::State;
 
 #[derive(Debug, clap::Args)]
@@ -71,7 +72,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     match args.command {
         Command::Build { parts, all, chore } => build_command(&parts, all, chore),
         Command::Up => {
-            let tools = build::ensure(Use::E2e, Missing::Fails)?;
+            let tools = ensure(Use::E2e, Missing::Fails)?;
             let state = up::up(&cache, &tools)?;
             println!("\n{}", environment(&state));
             Ok(())
@@ -88,6 +89,16 @@ pub(crate) fn run(args: Args) -> Result<()> {
         }
         Command::Guard => guard(&cache),
     }
+}
+
+/// The names of the parts that a chore needs.
+pub(crate) fn names(chore: Use) -> impl Iterator<Item = &'static str> {
+    PARTS.iter().filter(move |part| part.uses.contains(&chore)).map(|part| part.name)
+}
+
+/// The environment variable by which a test without a cluster learns where a part is.
+pub(crate) fn variable(part: &str) -> String {
+    format!("PORTOLAN_PART_{}", part.to_uppercase().replace('-', "_"))
 }
 
 fn build_command(names: &[String], all: bool, chore: Option<Use>) -> Result<()> {
