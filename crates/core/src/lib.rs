@@ -4,12 +4,14 @@
 //! rest of the house can call it anywhere and tests can try every case.
 #![warn(missing_docs)]
 
+pub mod assemble;
 pub mod digest;
 pub mod manifest;
 pub mod platform;
 pub mod reference;
+pub mod select;
 
 pub use digest::{Algorithm, Digest, Hasher};
 pub use manifest::{Descriptor, Document, Index, Manifest, media_type};
-pub use platform::Platform;
+pub use platform::{HostPlatform, Platform};
 pub use reference::{Host, LayoutReference, Reference, RegistryReference, Repository, Tag, Target};
