@@ -1,4 +1,169 @@
-//! `cargo xtask e2e`
+//! `cargo xtask e2e`: tests on the real cluster, registries and peers, from nothing to nothing.
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use serde_json::Value;
+
+use crate::suite;
+use crate::testbed::process::MARK;
+use crate::testbed::state::State;
+use crate::testbed::{Cache, Missing, Use, ensure, up};
+
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {}
-pub(crate) fn run(_: Args) -> anyhow::Result<()> { anyhow::bail!("owned by the testbed helper") }
+pub(crate) struct Args {
+    /// Leave the cluster up; the next run finds it (`cargo xtask testbed down` ends it)
+    #[arg(long)]
+    keep: bool,
+    /// Only tests whose name contains one of these
+    filter: Vec<String>,
+}
+
+pub(crate) fn run(args: Args) -> Result<()> {
+    let cache = Cache::of_user()?;
+    let mut phases = Phases::default();
+    let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
+    let portolan = phases.time("build portolan", build_portolan)?;
+    phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
+    // From here on there is something to take away, whatever becomes of us.
+    let guard = if args.keep { None } else { Some(Guard::start()?) };
+    let state = phases.time("cluster up", || up::up(&cache, &tools))?;
+    let outcome = phases.time("tests", || {
+        let mut tests = test_command(&["--no-fail-fast"])?;
+        tests
+            .env("PORTOLAN_TESTBED_STATE", State::file(&state.run_dir))
+            .env("PORTOLAN_BIN", &portolan)
+            // What a test leaves running is found and ended with the cluster.
+            .env(MARK, &state.run_dir);
+        if !args.filter.is_empty() {
+            tests.arg("--").args(&args.filter);
+        }
+        suite::run(&mut tests)
+    })?;
+    if let Some(guard) = guard {
+        phases.time("cluster down", || guard.finish())?;
+    }
+    println!("\ncargo xtask e2e:{phases}");
+    println!("{}", outcome.closing_line());
+    if !outcome.green() {
+        let logs = if args.keep { state.logs } else { cache.kept_logs() };
+        bail!("cargo xtask e2e failed; the cluster's logs are in {}", logs.display());
+    }
+    Ok(())
+}
+
+fn cargo() -> Command {
+    Command::new(env!("CARGO"))
+}
+
+fn test_command(flags: &[&str]) -> Result<Command> {
+    let mut command = cargo();
+    command.args(["test", "--locked", "--package", "portolan-e2e"]).args(flags);
+    Ok(command)
+}
+
+fn succeed(mut command: Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("start {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?} failed; see above");
+    }
+    Ok(())
+}
+
+/// The program under test; cargo says where it put it.
+fn build_portolan() -> Result<PathBuf> {
+    let out = cargo()
+        .args(["build", "--locked", "--package", "portolan-cli", "--bin", "portolan"])
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start cargo build")?;
+    if !out.status.success() {
+        bail!("portolan does not build; see above");
+    }
+    executable(&String::from_utf8_lossy(&out.stdout)).context("cargo named no program portolan")
+}
+
+/// The path of `portolan` in cargo's messages, one JSON object a line.
+fn executable(messages: &str) -> Option<PathBuf> {
+    let parsed = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let found = parsed
+        .filter(|message| message["target"]["name"] == "portolan")
+        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
+    found
+}
+
+/// A process of its own that takes the cluster down when we end, however we end: it waits for the
+/// pipe from us to close, which the kernel does even for a killed process.
+struct Guard {
+    child: Child,
+}
+
+impl Guard {
+    fn start() -> Result<Self> {
+        use std::os::unix::process::CommandExt as _;
+        let program = std::env::current_exe().context("find our own program")?;
+        let child = Command::new(program)
+            .args(["testbed", "guard"])
+            .stdin(Stdio::piped())
+            // Ctrl-C in a terminal reaches the whole group: not this one.
+            .process_group(0)
+            .spawn()
+            .context("start the guard")?;
+        Ok(Self { child })
+    }
+
+    /// Tells it to go ahead and waits. Its standard input is closed by `wait`.
+    fn finish(mut self) -> Result<()> {
+        let status = self.child.wait().context("wait for the guard")?;
+        if !status.success() {
+            bail!("taking the cluster down failed; see above, then `cargo xtask testbed down`");
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Phases(Vec<(&'static str, Duration)>);
+
+impl Phases {
+    fn time<T>(&mut self, name: &'static str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        println!("== {name}");
+        let started = Instant::now();
+        let result = work();
+        self.0.push((name, started.elapsed()));
+        result
+    }
+}
+
+impl std::fmt::Display for Phases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (name, took) in &self.0 {
+            write!(f, "\n  {name:<15} {:>7.1} s", took.as_secs_f32())?;
+        }
+        let total: Duration = self.0.iter().map(|(_, took)| *took).sum();
+        write!(f, "\n  {:<15} {:>7.1} s", "total", total.as_secs_f32())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_where_cargo_says() {
+        let messages = r#"{"reason":"compiler-artifact","target":{"name":"portolan"},"executable":null}
+not json
+{"reason":"compiler-artifact","target":{"name":"portolan"},"executable":"/t/debug/portolan"}"#;
+        assert_eq!(executable(messages), Some(PathBuf::from("/t/debug/portolan")));
+        assert_eq!(executable("{}"), None);
+    }
+
+    #[test]
+    fn phases_add_up() {
+        let phases = Phases(vec![("a", Duration::from_secs(1)), ("b", Duration::from_secs(2))]);
+        assert!(phases.to_string().ends_with("total               3.0 s"), "{phases}");
+    }
+}
