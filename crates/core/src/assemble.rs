@@ -38,6 +38,7 @@ pub enum AssembleError {
 ///
 /// Nothing else goes in but what is passed here: no clock, no tool name, no random, so the same
 /// images give the same digest on every machine.
+#[allow(clippy::result_large_err, reason = "two digests, once per index")]
 pub fn assemble(
     images: Vec<(Descriptor, Platform)>,
     annotations: BTreeMap<String, String>,
@@ -45,7 +46,7 @@ pub fn assemble(
     if images.is_empty() {
         return Err(AssembleError::Empty);
     }
-    let mut seen: Vec<(Platform, Digest)> = Vec::with_capacity(images.len());
+    let mut seen: BTreeMap<Platform, Digest> = BTreeMap::new();
     let mut manifests = Vec::with_capacity(images.len());
     for (image, platform) in images {
         if !media_type::is_manifest(&image.media_type) {
@@ -53,7 +54,7 @@ pub fn assemble(
             return Err(AssembleError::NotAnImage { digest, media_type });
         }
         let platform = platform.normalised();
-        if let Some((_, first)) = seen.iter().find(|(earlier, _)| *earlier == platform) {
+        if let Some(first) = seen.get(&platform) {
             let (first, second) = (*first, image.digest);
             return Err(AssembleError::SamePlatform {
                 platform: Box::new(platform),
@@ -61,7 +62,7 @@ pub fn assemble(
                 second,
             });
         }
-        seen.push((platform.clone(), image.digest));
+        seen.insert(platform.clone(), image.digest);
         manifests.push(Descriptor { platform: Some(platform), ..image });
     }
     Ok(Index {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use portolan_core::Platform;
-use portolan_core::platform::level::{self, Detection, Level};
+use portolan_core::platform::level::{self, Detection, Level, NextLevel};
 
 const V1: &str = "cmov cx8 fpu fxsr mmx syscall sse sse2 lm";
 const V2: &str = "cx16 lahf_lm popcnt pni ssse3 sse4_1 sse4_2";
@@ -59,7 +59,11 @@ fn every_x86_level_needs_every_one_of_its_flags() {
             let expected = if below == 0 { "none".to_owned() } else { format!("v{below}") };
             assert_eq!(shown(&found), expected, "without {lost}");
             let next = u32::try_from(below).unwrap() + 1;
-            assert_eq!(found.next, Some((Level::Amd64(next), vec![lost])), "without {lost}");
+            assert_eq!(
+                found.next,
+                Some(NextLevel { level: Level::Amd64(next), missing: vec![lost] }),
+                "without {lost}"
+            );
         }
     }
 }
@@ -111,9 +115,18 @@ fn arm64_v9_stands_on_v8_and_sve2() {
         assert_eq!(shown(&arm64(&words(n, more))), expected, "{n} {more}");
     }
     let v9_4 = arm64(&words(10, "sve2 fphp asimdhp"));
-    assert_eq!(v9_4.next, Some((Level::Arm64 { major: 9, minor: 4 }, vec!["sve2p1"])));
+    assert_eq!(
+        v9_4.next,
+        Some(NextLevel { level: Level::Arm64 { major: 9, minor: 4 }, missing: vec!["sve2p1"] })
+    );
     let v9_0 = arm64(&words(10, "fphp"));
-    assert_eq!(v9_0.next, Some((Level::Arm64 { major: 9, minor: 0 }, vec!["asimdhp", "sve2"])));
+    assert_eq!(
+        v9_0.next,
+        Some(NextLevel {
+            level: Level::Arm64 { major: 9, minor: 0 },
+            missing: vec!["asimdhp", "sve2"]
+        })
+    );
 }
 
 #[test]
@@ -124,8 +137,8 @@ fn graviton3_is_v8_4() {
          dcpodp svei8mm svebf16 i8mm bf16 dgh rng",
     );
     assert_eq!(shown(&found), "v8.4");
-    let (next, missing) = found.next.unwrap();
-    assert_eq!(next.to_string(), "v8.5");
+    let NextLevel { level, missing } = found.next.unwrap();
+    assert_eq!(level.to_string(), "v8.5");
     assert_eq!(missing, ["bti", "flagm2", "frint", "sb"]);
 }
 
@@ -282,5 +295,24 @@ fn a_greater_level_is_a_better_one() {
                 assert_eq!(better.includes(*other), a >= b, "{better} {other}");
             }
         }
+    }
+}
+
+#[test]
+fn the_baseline_is_written_without_a_variant() {
+    for (level, expected) in [
+        (Level::Amd64(1), "linux/amd64"),
+        (Level::Amd64(3), "linux/amd64/v3"),
+        (Level::Arm64 { major: 8, minor: 0 }, "linux/arm64"),
+        (Level::Arm64 { major: 9, minor: 0 }, "linux/arm64/v9"),
+        (Level::Arm(7), "linux/arm/v7"),
+        (Level::Ppc64le(8), "linux/ppc64le"),
+        (Level::Ppc64le(10), "linux/ppc64le/power10"),
+        (Level::Riscv64(20), "linux/riscv64"),
+        (Level::Riscv64(23), "linux/riscv64/rva23u64"),
+    ] {
+        let platform = Platform::new("linux", "?").with_level(level);
+        assert_eq!(platform.to_string(), expected);
+        assert_eq!(Level::of(&platform), Some(level));
     }
 }

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 use super::Platform;
 
 /// A level of one architecture. Within an architecture a greater level is a better one, and
@@ -31,12 +33,39 @@ pub enum Level {
 }
 
 /// What detection found, and what the next level would have needed.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Detection {
     /// The best level whose needs are all there; none if not even the first's are.
     pub level: Option<Level>,
-    /// The next level and the names it lacks here; none at the top.
-    pub next: Option<(Level, Vec<&'static str>)>,
+    /// The next level; none at the top.
+    pub next: Option<NextLevel>,
+}
+
+/// A level that was not reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct NextLevel {
+    /// Which.
+    pub level: Level,
+    /// The names it needs and this processor lacks.
+    pub missing: Vec<&'static str>,
+}
+
+impl From<Level> for Detection {
+    /// A level that was read off a name, with nothing to say about the next.
+    fn from(level: Level) -> Self {
+        Self { level: Some(level), next: None }
+    }
+}
+
+impl Platform {
+    /// The same with `level` as variant. The baseline of an architecture is written without one,
+    /// as images for it are.
+    #[must_use]
+    pub fn with_level(self, level: Level) -> Self {
+        let baseline = Level::baseline(level.architecture()) == Some(level);
+        let variant = if baseline { None } else { Some(level.to_string()) };
+        Self { architecture: level.architecture().to_owned(), variant, ..self }
+    }
 }
 
 impl Level {
@@ -117,6 +146,12 @@ impl fmt::Display for Level {
             Self::Ppc64le(n) => write!(f, "power{n}"),
             Self::Riscv64(year) => write!(f, "rva{year}u64"),
         }
+    }
+}
+
+impl Serialize for Level {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
 }
 
@@ -222,21 +257,22 @@ pub fn arm64(has: impl Fn(&str) -> bool) -> Detection {
     let v8 = climb((0..).map(|minor| Level::Arm64 { major: 8, minor }).zip(ARM64_V8), &has);
     let Some(Level::Arm64 { minor: reached @ 5.., .. }) = v8.level else { return v8 };
     let v9 = |minor| Level::Arm64 { major: 9, minor };
-    let lacks = lacking(ARM64_V9, &has);
-    if !lacks.is_empty() {
-        // Either road leads on from here; the shorter one is named.
-        return Detection { level: v8.level, next: v8.next.or_else(|| Some((v9(0), lacks))) };
+    let missing = lacking(ARM64_V9, &has);
+    if !missing.is_empty() {
+        // Two roads lead on from here; the one along v8 is named as long as it lasts.
+        let next = v8.next.or_else(|| Some(NextLevel { level: v9(0), missing }));
+        return Detection { level: v8.level, next };
     }
     let minor = (reached - 5).min(3);
     if reached < 9 {
-        let next = v8.next.map(|(_, lacks)| (v9(minor + 1), lacks));
+        let next = v8.next.map(|next| NextLevel { level: v9(minor + 1), ..next });
         return Detection { level: Some(v9(minor)), next };
     }
-    let lacks = lacking(ARM64_V9_4, &has);
-    if lacks.is_empty() {
-        Detection { level: Some(v9(4)), next: None }
+    let missing = lacking(ARM64_V9_4, &has);
+    if missing.is_empty() {
+        Detection::from(v9(4))
     } else {
-        Detection { level: Some(v9(3)), next: Some((v9(4), lacks)) }
+        Detection { level: Some(v9(3)), next: Some(NextLevel { level: v9(4), missing }) }
     }
 }
 
@@ -300,9 +336,9 @@ fn climb<'a>(
 ) -> Detection {
     let mut level = None;
     for (step, needs) in steps {
-        let lacks = lacking(needs, has);
-        if !lacks.is_empty() {
-            return Detection { level, next: Some((step, lacks)) };
+        let missing = lacking(needs, has);
+        if !missing.is_empty() {
+            return Detection { level, next: Some(NextLevel { level: step, missing }) };
         }
         level = Some(step);
     }
