@@ -34,7 +34,7 @@ pub use blob::BlobWriter;
 pub use error::LayoutError;
 pub use gc::{Collected, Garbage, GarbageOptions};
 
-use durable::create_dir;
+pub(crate) use durable::{age, create_dir, random_hex, sync_dir};
 use facts::Facts;
 use index::IndexFile;
 use view::View;
@@ -204,7 +204,16 @@ impl Layout {
         let Some(found) = digest.and_then(|digest| view.manifest(&digest)) else {
             return Ok(None);
         };
-        Ok(self.blob_size(&found.digest)?.is_some().then(|| found.clone()))
+        if self.blob_size(&found.digest)?.is_none() {
+            return Ok(None);
+        }
+        // Some indexes do not say what their entries are.
+        let described = !found.media_type.is_empty();
+        if described {
+            Ok(Some(found.clone()))
+        } else {
+            self.describe_blob(&found.digest).map(Some)
+        }
     }
 
     /// Reads and checks the content a descriptor names.

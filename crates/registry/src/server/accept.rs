@@ -1,0 +1,209 @@
+//! Connections: accepted within bounds, watched for standstill, ended gracefully.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::TlsAcceptor;
+
+use super::config::Limits;
+
+/// A request's head: the longest path, a token of a few kilobytes, a cookie jar.
+const MAX_HEAD: usize = 64 * 1024;
+/// Upload data in flight on one HTTP/2 connection; the default of 64 KiB would throttle it.
+const H2_WINDOW: u32 = 4 * 1024 * 1024;
+
+/// Accepts until `shutdown`, then waits for what is under way.
+pub(super) async fn run(
+    listener: TcpListener,
+    tls: Option<TlsAcceptor>,
+    router: Router,
+    limits: &Limits,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let graceful = GracefulShutdown::new();
+    let places = Arc::new(Semaphore::new(limits.max_connections));
+    let builder = Arc::new(builder(limits));
+    let mut shutdown = pin!(shutdown);
+    loop {
+        let place = tokio::select! {
+            place = Arc::clone(&places).acquire_owned() => place,
+            () = &mut shutdown => break,
+        };
+        let Ok(place) = place else { break };
+        let stream = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut shutdown => break,
+        };
+        let stream = match stream {
+            Ok((stream, _)) => stream,
+            Err(error) => {
+                // Out of file handles, or the peer is gone already: others may do better.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                continue;
+            }
+        };
+        let connection = Connection {
+            builder: Arc::clone(&builder),
+            router: router.clone(),
+            tls: tls.clone(),
+            watcher: graceful.watcher(),
+            idle: limits.idle_timeout,
+            handshake: limits.handshake_timeout,
+        };
+        tokio::spawn(async move {
+            connection.serve(stream).await;
+            drop(place);
+        });
+    }
+    drop(listener);
+    if tokio::time::timeout(limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
+        tracing::warn!("requests under way were cut off at shutdown");
+    }
+}
+
+fn builder(limits: &Limits) -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(MAX_HEAD.max(512 * 1024));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(MAX_HEAD as u32)
+        .initial_stream_window_size(H2_WINDOW)
+        .initial_connection_window_size(H2_WINDOW * 2)
+        .max_concurrent_streams(128)
+        .keep_alive_interval(limits.header_timeout)
+        .keep_alive_timeout(limits.header_timeout);
+    builder
+}
+
+struct Connection {
+    builder: Arc<Builder<TokioExecutor>>,
+    router: Router,
+    tls: Option<TlsAcceptor>,
+    watcher: Watcher,
+    idle: Duration,
+    handshake: Duration,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        // Answers are written whole; waiting to fill a packet only delays them.
+        let _ = stream.set_nodelay(true);
+        let stream = Guarded::new(stream, self.idle);
+        match self.tls.clone() {
+            None => self.speak(stream).await,
+            Some(tls) => match tokio::time::timeout(self.handshake, tls.accept(stream)).await {
+                Ok(Ok(stream)) => self.speak(stream).await,
+                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+                Err(_) => tracing::debug!("TLS handshake took too long"),
+            },
+        }
+    }
+
+    async fn speak<S>(self, stream: S)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let service = TowerToHyperService::new(self.router);
+        let connection =
+            self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
+        if let Err(error) = self.watcher.watch(connection).await {
+            // Clients hang up all the time; the access log tells what was answered.
+            tracing::debug!(error, "connection ended early");
+        }
+    }
+}
+
+/// A stream whose peer must take what is written to it: a reader that stops reading would
+/// otherwise hold its connection and its buffers for ever.
+struct Guarded {
+    stream: TcpStream,
+    idle: Duration,
+    /// Runs while a write waits.
+    stuck: Option<Pin<Box<Sleep>>>,
+}
+
+impl Guarded {
+    fn new(stream: TcpStream, idle: Duration) -> Self {
+        Self { stream, idle, stuck: None }
+    }
+
+    fn watch<T>(
+        &mut self,
+        context: &mut Context<'_>,
+        poll: Poll<io::Result<T>>,
+    ) -> Poll<io::Result<T>> {
+        if poll.is_ready() {
+            self.stuck = None;
+            return poll;
+        }
+        let idle = self.idle;
+        let stuck = self
+            .stuck
+            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + idle)));
+        match stuck.as_mut().poll(context) {
+            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+}
+
+impl AsyncRead for Guarded {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl AsyncWrite for Guarded {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
+        self.watch(context, poll)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let poll = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
+        self.watch(context, poll)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
