@@ -88,11 +88,11 @@ fn build_portolan() -> Result<PathBuf> {
 
 /// The path of `portolan` in cargo's messages, one JSON object a line.
 fn executable(messages: &str) -> Option<PathBuf> {
-    let parsed = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let found = parsed
+    messages
+        .lines()
+        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
         .filter(|message| message["target"]["name"] == "portolan")
-        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)));
-    found
+        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
 }
 
 /// A process of its own that takes the cluster down when we end, however we end: it waits for the
@@ -122,6 +122,13 @@ impl Guard {
             bail!("taking the cluster down failed; see above, then `cargo xtask testbed down`");
         }
         Ok(())
+    }
+}
+
+impl Drop for Guard {
+    /// On the way out of a failed phase; after `finish` there is nothing left to wait for.
+    fn drop(&mut self) {
+        let _ = self.child.wait();
     }
 }
 

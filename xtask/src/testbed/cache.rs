@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use sha2::{Digest as _, Sha256};
 
+use super::command::say;
+
 /// The testbed's folder in the user's cache.
 #[derive(Debug, Clone)]
 pub(crate) struct Cache {
@@ -80,7 +82,7 @@ impl Cache {
         let path = dir.join(name);
         let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
         if file.try_lock().is_err() {
-            eprintln!("testbed: waiting for another run that holds {}", path.display());
+            say(&format!("waiting for another run that holds {}", path.display()));
             file.lock().with_context(|| format!("lock {}", path.display()))?;
         }
         Ok(file)

@@ -1,5 +1,6 @@
 //! Short-lived commands: the error names the command and shows what it said.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -24,6 +25,12 @@ pub(crate) fn output(program: impl AsRef<Path>, args: &[&str]) -> Result<String>
 
 pub(crate) fn run(program: impl AsRef<Path>, args: &[&str]) -> Result<()> {
     output(program, args).map(drop)
+}
+
+/// A line for the person at the terminal. There may be none any more, when `down` cleans up after a
+/// run that was cut off, and that must not stop it.
+pub(crate) fn say(line: &str) {
+    let _ = writeln!(std::io::stderr(), "testbed: {line}");
 }
 
 /// Tries until it succeeds; the error is that of the last try.

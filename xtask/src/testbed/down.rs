@@ -12,7 +12,7 @@ use anyhow::{Context as _, Result};
 use rustix::mount::{UnmountFlags, unmount};
 
 use super::cache::{Cache, remove_dir};
-use super::command::{output, run};
+use super::command::{output, run, say};
 use super::state::State;
 use super::{find, net, parts, process, up};
 
@@ -30,7 +30,7 @@ pub(super) fn clear(cache: &Cache) -> Result<()> {
     let run_dir = &cache.run_dir();
     // A state we cannot read is of another version of us: the marks and the folder say the rest.
     let state = State::load(run_dir).unwrap_or_else(|error| {
-        eprintln!("testbed: {error:#}; going by the marks of its processes");
+        say(&format!("{error:#}; going by the marks of its processes"));
         None
     });
     if let Some(state) = &state {
@@ -148,7 +148,7 @@ fn restore_kernel(state: &State) {
         if now.trim() != value
             && let Err(error) = fs::write(path, value)
         {
-            eprintln!("testbed: {} was {value} and could not be put back: {error}", path.display());
+            say(&format!("{} was {value} and could not be put back: {error}", path.display()));
         }
     }
 }

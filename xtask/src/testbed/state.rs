@@ -143,6 +143,12 @@ impl State {
         })
     }
 
+    /// Whether the parts are still those that it was started from, and that tests will use.
+    pub(crate) fn is_made_of(&self, tools: &Toolbox) -> bool {
+        let now = tools.iter().map(|(name, path)| (*name, path));
+        self.tools.iter().map(|(name, path)| (name.as_str(), path)).eq(now)
+    }
+
     pub(crate) fn is_running(&self) -> bool {
         self.ready && self.processes.iter().all(|process| process.identity.is_alive())
     }

@@ -52,10 +52,11 @@ pub(crate) fn up(cache: &Cache, tools: &Toolbox) -> Result<State> {
     let run_dir = cache.run_dir();
     let _lock = cache.lock("run")?;
     match State::load(&run_dir) {
-        Ok(Some(state)) if state.is_running() => {
+        Ok(Some(state)) if state.is_running() && state.is_made_of(tools) => {
             println!("testbed: already up in {}", run_dir.display());
             return Ok(state);
         }
+        Ok(Some(state)) if state.is_running() => println!("testbed: parts have changed: anew"),
         Ok(None) => {}
         Ok(Some(_)) | Err(_) => println!("testbed: clearing away what an earlier run left"),
     }
