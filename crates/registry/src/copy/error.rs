@@ -23,10 +23,14 @@ pub enum CopyError {
     #[error("the platforms to copy cannot be had")]
     Platform(#[source] ResolveError),
     /// A blob did not come over.
-    #[error("blob {digest} cannot be copied")]
+    #[error("blob {digest} cannot be copied from {from} to {to}")]
     Blob {
         /// Which.
         digest: Digest,
+        /// From where.
+        from: String,
+        /// To where.
+        to: String,
         /// Why.
         #[source]
         source: ImageError,
@@ -125,10 +129,6 @@ impl CopyError {
             | Self::OtherKind { .. }
             | Self::ReferrersTooDeep { .. } => Some(ErrorClass::BadInput),
         }
-    }
-
-    pub(super) fn blob<E: Into<ImageError>>(digest: Digest) -> impl FnOnce(E) -> Self {
-        move |source| Self::Blob { digest, source: source.into() }
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use super::CopyError;
 use crate::client::{BlobSource, Remote, RemoteSource, SourceStream, Upload};
-use crate::images::{BlobBytes, LayoutSource, Place, blocking};
+use crate::images::{BlobBytes, ImageError, LayoutSource, Place, blocking};
 use crate::layout::{Layout, LayoutError};
 use crate::progress::{BlobOutcome, Progress};
 
@@ -50,6 +50,16 @@ impl Transfer {
         Ok(outcome)
     }
 
+    /// An error that names the blob and both ends.
+    fn failed<E: Into<ImageError>>(&self, blob: &Descriptor) -> impl FnOnce(E) -> CopyError {
+        |source| CopyError::Blob {
+            digest: blob.digest,
+            from: self.from.to_string(),
+            to: self.to.to_string(),
+            source: source.into(),
+        }
+    }
+
     async fn between(
         &self,
         from: &Remote,
@@ -73,7 +83,7 @@ impl Transfer {
         blob: &Descriptor,
     ) -> Result<BlobOutcome, CopyError> {
         let source = Counted { source, blob: blob.clone(), progress: Arc::clone(&self.progress) };
-        match to.push_blob(blob, &source).await.map_err(CopyError::blob(blob.digest))? {
+        match to.push_blob(blob, &source).await.map_err(self.failed(blob))? {
             Upload::Present => Ok(BlobOutcome::Present),
             Upload::Mounted => Ok(BlobOutcome::Mounted),
             Upload::Uploaded => Ok(BlobOutcome::Copied),
@@ -81,10 +91,10 @@ impl Transfer {
     }
 
     async fn download(&self, to: &Layout, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
-        if is_present(to, blob).map_err(CopyError::blob(blob.digest))? {
+        if is_present(to, blob).map_err(self.failed(blob))? {
             return Ok(BlobOutcome::Present);
         }
-        let bytes = self.from.blob(blob).await.map_err(CopyError::blob(blob.digest))?;
+        let bytes = self.from.blob(blob).await.map_err(self.failed(blob))?;
         self.write(to, bytes, blob).await?;
         Ok(BlobOutcome::Copied)
     }
@@ -95,15 +105,15 @@ impl Transfer {
         to: &Layout,
         blob: &Descriptor,
     ) -> Result<BlobOutcome, CopyError> {
-        if is_present(to, blob).map_err(CopyError::blob(blob.digest))? {
+        if is_present(to, blob).map_err(self.failed(blob))? {
             return Ok(BlobOutcome::Present);
         }
         // A link moves no bytes but makes the promise that they are right, so they are read and
         // hashed all the same.
-        let mut bytes = self.from.blob(blob).await.map_err(CopyError::blob(blob.digest))?;
+        let mut bytes = self.from.blob(blob).await.map_err(self.failed(blob))?;
         let mut position = 0;
         while let Some(chunk) = bytes.next().await {
-            position += chunk.map_err(CopyError::blob(blob.digest))?.len() as u64;
+            position += chunk.map_err(self.failed(blob))?.len() as u64;
             self.progress.advanced(blob, position);
         }
         let (from, to, digest) = (from.clone(), to.clone(), blob.digest);
@@ -114,9 +124,9 @@ impl Transfer {
                     Place::Layout(layout) => layout.dir().to_owned(),
                     Place::Remote(_) => unreachable!("a link is between two layouts"),
                 };
-                Err(CopyError::blob(digest)(LayoutError::BlobNotFound { dir, digest }))
+                Err(self.failed(blob)(LayoutError::BlobNotFound { dir, digest }))
             }
-            Err(error) => Err(CopyError::blob(digest)(error)),
+            Err(error) => Err(self.failed(blob)(error)),
         }
     }
 
@@ -138,7 +148,7 @@ impl Transfer {
         let (mut batch, mut size, mut position) = (Vec::new(), 0, 0);
         let mut broken = false;
         while let Some(chunk) = bytes.next().await {
-            let chunk = chunk.map_err(CopyError::blob(blob.digest))?;
+            let chunk = chunk.map_err(self.failed(blob))?;
             size += chunk.len();
             position += chunk.len() as u64;
             batch.push(chunk);
@@ -157,7 +167,7 @@ impl Transfer {
             let _ = batches.send(Message::End).await;
         }
         match writer.await {
-            Ok(result) => result.map_err(CopyError::blob(blob.digest)),
+            Ok(result) => result.map_err(self.failed(blob)),
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
     }

@@ -5,6 +5,8 @@ mod blob;
 mod error;
 mod platform;
 
+use std::fmt;
+
 use bytes::Bytes;
 use portolan_core::manifest::Document;
 use portolan_core::{Descriptor, Digest, Reference, Tag, Target};
@@ -24,6 +26,18 @@ pub enum Place {
     Remote(Remote),
     /// A layout on this machine.
     Layout(Layout),
+}
+
+impl fmt::Display for Place {
+    /// As in a reference, without tag and digest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Remote(remote) => {
+                write!(f, "{}/{}", remote.registry().as_str(), remote.repository().as_str())
+            }
+            Self::Layout(layout) => write!(f, "oci:{}", layout.dir().display()),
+        }
+    }
 }
 
 /// What a reference asks its place for; none where only a directory was written.

@@ -3,6 +3,9 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 
 pub mod disk;
+pub mod docker_registry;
 pub mod fault;
 pub mod image;
 pub mod layouts;
+pub mod scenarios;
+pub mod setup;
