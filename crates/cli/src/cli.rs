@@ -1,0 +1,67 @@
+//! The command line: every command, and the flags all of them share.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit::{Exit, Failure};
+use crate::{completions, image, progress, registry, version};
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  ok
+  1  the answer is no (no platform match, …)
+  2  usage or bad input
+  3  cannot tell
+  4  not found (image, tag, file)
+  5  transport, server or disk trouble";
+
+/// The right bits to the right machine, from build to boot
+#[derive(Debug, Parser)]
+#[command(name = "portolan", version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Flags that every command takes.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Say more: -v what is done, -vv every request
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// How to show progress: bars on a terminal and lines elsewhere
+    #[arg(long, global = true, value_enum, default_value_t = progress::Mode::Auto)]
+    pub(crate) progress: progress::Mode,
+    /// Registry settings: mirrors, certificates, plain HTTP, deadlines
+    #[arg(long, global = true, value_name = "FILE", env = "PORTOLAN_REGISTRIES")]
+    pub(crate) registries: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Look at and move images
+    #[command(subcommand)]
+    Image(image::Command),
+    /// The embedded registry, and credentials for others
+    #[command(subcommand)]
+    Registry(registry::Command),
+    /// Print a completion script for a shell
+    Completions(completions::Args),
+    /// Say which version this is and what it was built for
+    Version(version::Args),
+}
+
+impl Cli {
+    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+        match self.command {
+            Command::Image(command) => image::run(command, &self.global).await,
+            Command::Registry(command) => registry::run(command, &self.global).await,
+            Command::Completions(args) => completions::run(&args),
+            Command::Version(args) => version::run(&args),
+        }
+    }
+}

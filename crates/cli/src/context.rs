@@ -1,0 +1,49 @@
+//! What commands share: the client with its settings and credentials, and logging.
+
+use portolan_registry::ErrorClass;
+use portolan_registry::client::{Client, ClientError, CredentialStore, Settings};
+
+use crate::cli::Global;
+use crate::exit::{Exit, Failure};
+
+/// The client as this person has configured it.
+pub(crate) fn client(global: &Global) -> Result<Client, Failure> {
+    let settings = match &global.registries {
+        Some(file) => Settings::from_file(file),
+        None => Settings::load(),
+    };
+    let settings = settings.map_err(|error| classed(error.class(), error))?;
+    Client::new(settings, credentials()).map_err(client_failure)
+}
+
+/// The credentials this person has stored.
+pub(crate) fn credentials() -> CredentialStore {
+    CredentialStore::from_environment()
+}
+
+pub(crate) fn client_failure(error: ClientError) -> Failure {
+    classed(error.class(), error)
+}
+
+/// A failure whose exit code follows from its class.
+pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(Exit::from(class), error)
+}
+
+/// Logs go to stderr. `PORTOLAN_LOG` says what, else the number of `-v`.
+pub(crate) fn start_logging(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "portolan=info,portolan_registry=info",
+        _ => "portolan=trace,portolan_registry=trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("PORTOLAN_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colour)
+        .init();
+}

@@ -1,0 +1,57 @@
+//! What the exit code says. Scripts rely on these numbers; they never change meaning.
+
+use std::process::ExitCode;
+
+use portolan_registry::ErrorClass;
+
+/// The answer as a number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done, or yes.
+    Ok = 0,
+    /// The question was understood and the answer is no: unsigned, incompatible, no match.
+    No = 1,
+    /// The command line or some input is wrong.
+    Usage = 2,
+    /// Not enough is known to say yes or no.
+    CannotTell = 3,
+    /// The image, tag, file or object is not there.
+    NotFound = 4,
+    /// Network, server or disk trouble.
+    Transport = 5,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error and the exit code it deserves.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) error: anyhow::Error,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self { exit, error: error.into() }
+    }
+
+    /// Something the person typed, or a file they gave.
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(Exit::Usage, error)
+    }
+}
+
+impl From<ErrorClass> for Exit {
+    fn from(class: ErrorClass) -> Self {
+        match class {
+            ErrorClass::NotFound => Self::NotFound,
+            // What came from outside breaks a rule: the same class as a bad file on disk.
+            ErrorClass::BadInput => Self::Usage,
+            ErrorClass::Denied | ErrorClass::Transport | ErrorClass::Local => Self::Transport,
+        }
+    }
+}

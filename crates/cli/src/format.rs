@@ -1,0 +1,67 @@
+//! `-o table|json|yaml`: what a command prints as data.
+
+use std::io::Write as _;
+
+use serde::Serialize;
+
+use crate::exit::{Exit, Failure};
+
+/// How to print data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Format {
+    /// For people
+    Table,
+    /// For programs
+    Json,
+    /// For programs and people
+    Yaml,
+}
+
+impl Format {
+    /// Prints `data`, with `table` drawing it for people.
+    pub(crate) fn print<T: Serialize>(
+        self,
+        data: &T,
+        table: impl FnOnce(&T) -> String,
+    ) -> Result<(), Failure> {
+        let text = match self {
+            Self::Table => table(data),
+            Self::Json => serde_json::to_string_pretty(data).map_err(Failure::usage)? + "\n",
+            Self::Yaml => serde_yaml_ng::to_string(data).map_err(Failure::usage)?,
+        };
+        write(&text)
+    }
+}
+
+/// Writes to stdout. A reader that has had enough (`| head`) is no trouble.
+pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(Failure::new(Exit::Transport, anyhow::Error::new(error).context("write to stdout")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A table without lines: columns padded, nothing a script would have to strip.
+pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING);
+    table.set_header(header);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    let mut text = String::new();
+    for line in table.lines() {
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// `1.5 MiB`: binary units, one digit.
+pub(crate) fn size(bytes: u64) -> String {
+    indicatif::BinaryBytes(bytes).to_string()
+}

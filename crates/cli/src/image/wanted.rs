@@ -1,0 +1,47 @@
+//! For which machine: this one, another one's root, or a platform that was named.
+
+use std::path::PathBuf;
+
+use portolan_core::Platform;
+use portolan_core::platform::HostPlatform;
+use portolan_host::Host;
+
+use crate::exit::{Exit, Failure};
+
+#[derive(Debug, clap::Args)]
+#[group(multiple = false)]
+pub(crate) struct Wanted {
+    /// For this platform instead of this machine, as os/arch[/variant]
+    #[arg(long, value_name = "PLATFORM")]
+    pub(crate) platform: Option<Platform>,
+    /// For the machine whose root directory this is
+    #[arg(long, value_name = "ROOT")]
+    pub(crate) host: Option<PathBuf>,
+}
+
+impl Wanted {
+    /// The machine meant.
+    pub(crate) fn host(&self) -> Result<HostPlatform, Failure> {
+        if let Some(platform) = &self.platform {
+            warn(platform);
+            return Ok(HostPlatform::named(platform));
+        }
+        let host = match &self.host {
+            Some(root) => Host::at(root),
+            None => Host::here(),
+        };
+        host.and_then(|host| host.platform()).map_err(|error| Failure::new(Exit::CannotTell, error))
+    }
+
+    /// Whether the machine was given rather than taken to be this one.
+    pub(crate) fn is_given(&self) -> bool {
+        self.platform.is_some() || self.host.is_some()
+    }
+}
+
+/// Says what a misspelt name was taken for.
+pub(super) fn warn(platform: &Platform) {
+    for warning in platform.normalised_with_warnings().1 {
+        eprintln!("warning: {warning}");
+    }
+}

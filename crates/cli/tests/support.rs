@@ -1,0 +1,94 @@
+//! Runs the real program, and the real embedded server beside it.
+
+use std::io::BufRead as _;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+/// The checked-in image: five platforms, one index, tag `1`.
+pub const HELLO: &str =
+    concat!("oci:", env!("CARGO_MANIFEST_DIR"), "/../../fixtures/images/hello:1");
+
+/// The program with an environment of its own: no credentials or settings of this machine.
+pub fn portolan(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("PORTOLAN_") {
+            command.env_remove(name);
+        }
+    }
+    command
+        .env("HOME", home)
+        .env("DOCKER_CONFIG", home.join(".docker"))
+        .env("XDG_CONFIG_HOME", home.join(".config"))
+        .env_remove("XDG_RUNTIME_DIR")
+        .env_remove("REGISTRY_AUTH_FILE")
+        .stdin(Stdio::null());
+    command
+}
+
+/// What one run said and how it ended.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl From<Output> for Said {
+    fn from(output: Output) -> Self {
+        Self {
+            code: output.status.code().expect("it was not killed"),
+            out: String::from_utf8(output.stdout).expect("stdout is text"),
+            err: String::from_utf8(output.stderr).expect("stderr is text"),
+        }
+    }
+}
+
+impl Said {
+    /// Stdout, provided it went well.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self.out
+    }
+
+    #[track_caller]
+    pub fn json(self) -> serde_json::Value {
+        serde_json::from_str(&self.ok()).expect("JSON")
+    }
+}
+
+pub fn run(home: &Path, args: &[&str]) -> Said {
+    portolan(home).args(args).output().expect("portolan runs").into()
+}
+
+/// `portolan registry serve`, ended when dropped.
+pub struct Server {
+    child: Child,
+    pub address: String,
+}
+
+impl Server {
+    pub fn start(home: &Path, root: &Path, more: &[&str]) -> Self {
+        let mut child = portolan(home)
+            .args(["registry", "serve", "--listen", "127.0.0.1:0", "--root"])
+            .arg(root)
+            .args(more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("portolan starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        std::io::BufReader::new(stdout).read_line(&mut line).expect("a first line");
+        let address = line.trim().to_owned();
+        assert!(address.parse::<std::net::SocketAddr>().is_ok(), "first line: {line:?}");
+        Self { child, address }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
