@@ -7,6 +7,9 @@ use serde_json::json;
 use super::credentials::Files;
 use super::state::{BRIDGE, State};
 
+/// Name of the CNI network; libcni keeps files by it in `/var/lib/cni`.
+pub(crate) const CNI_NETWORK: &str = "portolan-testbed";
+
 /// Every file, with its path.
 pub(crate) fn render(state: &State) -> Vec<(PathBuf, String)> {
     let at = |name: &str| state.run_dir.join(name);
@@ -110,7 +113,7 @@ fn cni(state: &State) -> String {
     let gateway = state.bridge_address;
     let conf = json!({
         "cniVersion": "0.4.0",
-        "name": "portolan-testbed",
+        "name": CNI_NETWORK,
         "plugins": [{
             "type": "bridge",
             "bridge": BRIDGE,

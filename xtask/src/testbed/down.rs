@@ -14,7 +14,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::cache::{Cache, remove_dir};
 use super::command::{output, run, say};
 use super::state::State;
-use super::{find, net, parts, process, up};
+use super::{config, find, net, parts, process, up};
 
 /// Nothing here has data worth waiting for.
 const GRACE: Duration = Duration::from_secs(2);
@@ -97,12 +97,10 @@ fn remove_leftovers(run_dir: &Path) {
             let _ = fs::remove_file(socket);
         }
     }
-    let ids: Vec<_> = bundles.iter().filter_map(|path| path.file_name()?.to_str()).collect();
-    for result in list(Path::new("/var/lib/cni/results")) {
-        let name = result.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        if ids.iter().any(|id| name.contains(id)) {
-            let _ = fs::remove_file(result);
-        }
+    let results = list(Path::new("/var/lib/cni/results"));
+    let names: Vec<_> = results.iter().filter_map(|path| path.file_name()?.to_str()).collect();
+    for name in cni_results(&names) {
+        let _ = fs::remove_file(Path::new("/var/lib/cni/results").join(name));
     }
     for link in list(Path::new("/var/log/containers")) {
         if fs::read_link(&link).is_ok_and(|target| target.starts_with(run_dir)) {
@@ -115,6 +113,24 @@ fn remove_leftovers(run_dir: &Path) {
     if refused {
         let _ = fs::remove_file(up::DEVICE_SOCKET);
     }
+}
+
+/// Which of libcni's files, `NETWORK-CONTAINER-INTERFACE`, are of our pods: those of our network,
+/// and those of the loopback network for the same containers.
+fn cni_results<'a>(names: &[&'a str]) -> Vec<&'a str> {
+    let ours: Vec<_> =
+        names.iter().filter_map(|name| container_of(name, config::CNI_NETWORK)).collect();
+    let is_ours = |name: &str| {
+        [config::CNI_NETWORK, "cni-loopback"]
+            .iter()
+            .filter_map(|network| container_of(name, network))
+            .any(|id| ours.contains(&id))
+    };
+    names.iter().copied().filter(|name| is_ours(name)).collect()
+}
+
+fn container_of<'a>(name: &'a str, network: &str) -> Option<&'a str> {
+    Some(name.strip_prefix(network)?.strip_prefix('-')?.split_once('-')?.0)
 }
 
 pub(super) fn list(dir: &Path) -> Vec<PathBuf> {
@@ -156,6 +172,18 @@ fn restore_kernel(state: &State) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_results_of_our_containers_are_taken() {
+        let names = [
+            "portolan-testbed-aa-eth0",
+            "cni-loopback-aa-lo",
+            "cni-loopback-bb-lo",
+            "other-aa-eth0",
+            "portolan-testbed",
+        ];
+        assert_eq!(cni_results(&names), ["portolan-testbed-aa-eth0", "cni-loopback-aa-lo"]);
+    }
 
     #[test]
     fn only_mounts_inside_the_folder_are_taken_and_the_inner_ones_first() {
