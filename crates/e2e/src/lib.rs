@@ -7,14 +7,16 @@
 //! - [`Namespace`]: a place in the cluster of one test's own
 //! - [`RegistryKind`]: the three registries, each startable on a folder of its own
 //! - [`Running`]: a process that ends with the test
-//! - [`run`], [`portolan`], [`wait_for`]
+//! - [`run`], [`portolan`], [`wait_for`]; [`ours`], [`peer`] and what they work on
 
+mod commands;
 mod namespace;
 mod process;
 mod registry;
 mod testbed;
 mod wait;
 
+pub use commands::{digest, hello, hello_reference, json, ok, ours, ours_output, peer};
 pub use namespace::Namespace;
 pub use process::{Output, Running, free_port, run};
 pub use registry::{Registry, RegistryKind};

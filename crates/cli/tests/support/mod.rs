@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// The checked-in image: five platforms, one index, tag `1`.
-pub const HELLO: &str =
+pub(crate) const HELLO: &str =
     concat!("oci:", env!("CARGO_MANIFEST_DIR"), "/../../fixtures/images/hello:1");
 
 /// The program with an environment of its own: no credentials or settings of this machine.
-pub fn portolan(home: &Path) -> Command {
+pub(crate) fn portolan(home: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("PORTOLAN_") {
@@ -28,10 +28,10 @@ pub fn portolan(home: &Path) -> Command {
 
 /// What one run said and how it ended.
 #[derive(Debug)]
-pub struct Said {
-    pub code: i32,
-    pub out: String,
-    pub err: String,
+pub(crate) struct Said {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl From<Output> for Said {
@@ -47,29 +47,29 @@ impl From<Output> for Said {
 impl Said {
     /// Stdout, provided it went well.
     #[track_caller]
-    pub fn ok(self) -> String {
+    pub(crate) fn ok(self) -> String {
         assert_eq!(self.code, 0, "{}", self.err);
         self.out
     }
 
     #[track_caller]
-    pub fn json(self) -> serde_json::Value {
+    pub(crate) fn json(self) -> serde_json::Value {
         serde_json::from_str(&self.ok()).expect("JSON")
     }
 }
 
-pub fn run(home: &Path, args: &[&str]) -> Said {
+pub(crate) fn run(home: &Path, args: &[&str]) -> Said {
     portolan(home).args(args).output().expect("portolan runs").into()
 }
 
 /// `portolan registry serve`, ended when dropped.
-pub struct Server {
+pub(crate) struct Server {
     child: Child,
-    pub address: String,
+    pub(crate) address: String,
 }
 
 impl Server {
-    pub fn start(home: &Path, root: &Path, more: &[&str]) -> Self {
+    pub(crate) fn start(home: &Path, root: &Path, more: &[&str]) -> Self {
         let mut child = portolan(home)
             .args(["registry", "serve", "--listen", "127.0.0.1:0", "--root"])
             .arg(root)
