@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use portolan_core::manifest::ParseManifestError;
+use portolan_core::reference::ParseReferenceError;
 use portolan_core::{Digest, Host, Repository};
 
 use super::answer::ErrorBody;
@@ -32,10 +33,6 @@ struct Inner {
 pub enum Step {
     /// Setting up connections from the settings.
     Connect,
-    /// Looking for credentials.
-    Credentials,
-    /// Asking a token server.
-    Token,
     /// Checking a login.
     Login,
     /// Reading a manifest by tag or digest, as written here.
@@ -66,8 +63,6 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect => f.write_str("preparing connections"),
-            Self::Credentials => f.write_str("looking for credentials"),
-            Self::Token => f.write_str("asking for a token"),
             Self::Login => f.write_str("checking the login"),
             Self::ReadManifest(target) => write!(f, "reading manifest {target}"),
             Self::WriteManifest(target) => write!(f, "writing manifest {target}"),
@@ -89,17 +84,19 @@ impl fmt::Display for Step {
 #[non_exhaustive]
 pub enum Failure {
     /// The registry answered with an error status.
-    #[error("the registry answered {status}{body}{}", advice(*status, host))]
+    #[error("the answer is {status}{body}{}", advice(*status, host))]
     Status {
         /// The HTTP status.
         status: u16,
         /// What the registry said about it.
         body: ErrorBody,
-        /// Who answered: the registry, or where it sent us.
+        /// Where to log in, should that help.
         host: String,
+        /// How long the registry wants to be left alone.
+        retry_after: Option<Duration>,
     },
     /// A 2xx answer that the protocol does not allow here.
-    #[error("the registry answered {status}, which means nothing here; is it a registry?")]
+    #[error("the answer is {status}, which means nothing here; is it a registry?")]
     UnexpectedStatus {
         /// The HTTP status.
         status: u16,
@@ -111,6 +108,17 @@ pub enum Failure {
         host: String,
         /// How often.
         attempts: u32,
+        /// Why.
+        #[source]
+        source: reqwest::Error,
+    },
+    /// TLS failed; trying again does not help.
+    #[error(
+        "TLS with {host} fails; if it has a private CA or speaks plain http, say so in registries.toml (ca, plain_http)"
+    )]
+    Handshake {
+        /// Who was called.
+        host: String,
         /// Why.
         #[source]
         source: reqwest::Error,
@@ -139,9 +147,9 @@ pub enum Failure {
     )]
     Digest {
         /// What was asked for or announced.
-        expected: Digest,
+        expected: Box<Digest>,
         /// What came.
-        actual: Digest,
+        actual: Box<Digest>,
     },
     /// Fewer or more bytes than declared.
     #[error("the content has {actual} bytes{}, its descriptor says {expected}", if *.more { " or more" } else { "" })]
@@ -165,6 +173,9 @@ pub enum Failure {
     /// A list that is no JSON of the right shape.
     #[error("what came is not the JSON that the protocol asks for")]
     Json(#[source] serde_json::Error),
+    /// A list with something that is no tag.
+    #[error("the list holds something that is no tag")]
+    Tag(#[source] ParseReferenceError),
     /// A header that cannot be read or contradicts another.
     #[error("the answer's {name} header is {value:?}, which {problem}")]
     Header {
@@ -236,6 +247,18 @@ pub enum Failure {
         #[source]
         source: CredentialError,
     },
+    /// The token server gave none.
+    #[error("the token server {realm} gives no token")]
+    Token {
+        /// The host of the token server.
+        realm: String,
+        /// Why.
+        #[source]
+        source: Box<Failure>,
+    },
+    /// A token or password with characters that no header can carry.
+    #[error("the token or password holds characters that cannot be sent; log in again")]
+    UnusableToken,
     /// The token server's answer has no token.
     #[error("the token server {realm} answered without a token")]
     NoToken {
@@ -286,6 +309,12 @@ pub enum Failure {
         #[source]
         source: url::ParseError,
     },
+}
+
+impl Failure {
+    pub(super) fn digest(expected: Digest, actual: Digest) -> Self {
+        Self::Digest { expected: Box::new(expected), actual: Box::new(actual) }
+    }
 }
 
 /// What to try on an error status.
@@ -368,16 +397,19 @@ impl Failure {
             Self::Status { status: 401 | 403 | 407, .. }
             | Self::UnknownScheme { .. }
             | Self::NoToken { .. }
+            | Self::UnusableToken
             | Self::InsecureRealm { .. } => ErrorClass::Denied,
             Self::Status { status: 408 | 425 | 429 | 500..=599, .. }
             | Self::UnexpectedStatus { .. }
             | Self::Connection { .. }
+            | Self::Handshake { .. }
             | Self::Deadline { .. }
             | Self::Stalled { .. }
             | Self::InsecureRedirect { .. }
             | Self::TooManyRedirects { .. }
             | Self::LostRace { .. } => ErrorClass::Transport,
             Self::Credentials { source, .. } => source.class(),
+            Self::Token { source, .. } => source.class(),
             Self::Source(source) => source
                 .get_ref()
                 .and_then(|inner| inner.downcast_ref::<ClientError>())
@@ -389,6 +421,7 @@ impl Failure {
             | Self::TooLarge { .. }
             | Self::Document(_)
             | Self::Json(_)
+            | Self::Tag(_)
             | Self::Header { .. }
             | Self::Challenge(_)
             | Self::Location(_)

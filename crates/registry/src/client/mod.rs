@@ -1,54 +1,71 @@
-//! The distribution client.
+//! The distribution client: one thin layer over HTTP that never lets an unchecked byte through.
+//!
+//! A [`Client`] holds connections, settings, credentials and tokens; a [`Remote`] is one repository
+//! and has all calls. Reading asks the mirrors of `registries.toml` first; writing never does.
+//!
+//! | call | request | checked |
+//! |---|---|---|
+//! | [`Remote::resolve`], [`Remote::manifest`] | HEAD, GET manifest | 4 MiB at most; the digest asked for, or announced |
+//! | [`Remote::blob`] | GET blob, Range after a cut | size and digest while it flows |
+//! | [`Remote::push_blob`] | HEAD, POST, PUT or PATCH | the registry's digest check; size of the source |
+//! | [`Remote::push_manifest`] | PUT manifest | digest announced; referrers list where the registry keeps none |
+//! | [`Remote::tags`], [`Remote::referrers`] | GET, all pages | pages bounded and of the same origin |
 
 mod answer;
+mod auth;
+mod blobs;
 mod credentials;
+mod download;
 mod error;
+mod fallback;
+mod http;
+mod login;
+mod manifests;
+mod pages;
+mod referrers;
+mod retry;
 mod secret;
 mod settings;
 mod source;
+mod upload;
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use futures_util::Stream;
-use portolan_core::{Descriptor, Digest, Document, Host, Repository, Tag, Target};
+use portolan_core::{Descriptor, Document, Host, Repository, Target};
+use tokio::sync::Semaphore;
+
+use self::auth::AuthState;
+use self::http::{Connections, Endpoint, api_url};
 
 pub use answer::ErrorBody;
-pub use credentials::{Credential, CredentialError, CredentialStore};
+pub use credentials::{Credential, CredentialError, CredentialStore, Erased, HelperError, Stored};
+pub use download::BlobStream;
 pub use error::{ClientError, Failure, Step};
+pub use login::LoginCheck;
 pub use secret::Secret;
-pub use settings::{Settings, SettingsError};
+pub use settings::{
+    ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, Settings, SettingsError,
+};
 pub use source::{BlobSource, BytesSource, FileSource, RemoteSource, SourceStream};
+pub use upload::Upload;
 
 /// Connections, settings, credentials and tokens, shared by all repositories. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Client {}
-
-impl Client {
-    /// x
-    pub fn new(_settings: Settings, _credentials: CredentialStore) -> Result<Self, ClientError> {
-        todo!()
-    }
-    /// x
-    pub fn repository(&self, _registry: &Host, _repository: &Repository) -> Remote {
-        todo!()
-    }
-    /// Shows `credential` to a registry and says whether it is taken.
-    pub async fn check_login(
-        &self,
-        _registry: &Host,
-        _credential: &Credential,
-    ) -> Result<(), ClientError> {
-        todo!()
-    }
-}
+#[derive(Clone)]
+pub struct Client(Arc<Shared>);
 
 /// One repository of one registry. Cheap to clone.
-#[derive(Debug, Clone)]
-pub struct Remote {}
+#[derive(Clone)]
+pub struct Remote {
+    shared: Arc<Shared>,
+    upstream: Endpoint,
+    repository: Repository,
+}
 
-/// A manifest or index as it was read: the bytes decide, and the descriptor describes exactly them.
+/// A manifest or index as it was read. The bytes decide: the descriptor describes exactly them, so
+/// a caller that goes on by its digest is not touched when the tag moves.
 #[derive(Debug, Clone)]
 pub struct Fetched {
     /// Of these bytes.
@@ -66,86 +83,129 @@ pub struct Pushed {
     pub descriptor: Descriptor,
 }
 
-/// How a blob came to be in a repository.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Upload {
-    /// It was there.
-    Present,
-    /// The registry took it over from another repository.
-    Mounted,
-    /// Its bytes were sent.
-    Uploaded,
+struct Shared {
+    settings: Arc<Settings>,
+    connections: Connections,
+    auth: AuthState,
+    gates: Mutex<HashMap<Host, Arc<Gates>>>,
+    /// Writers of one referrers list in this process take turns.
+    list_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// A blob as it comes.
-#[derive(Debug)]
-pub struct BlobStream {}
-impl Stream for BlobStream {
-    type Item = Result<Bytes, ClientError>;
-    fn poll_next(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        todo!()
+/// How many blobs may flow at once. Two gates, because an upload may wait for a download from the
+/// same host, and with one gate all of them could wait for each other.
+struct Gates {
+    downloads: Arc<Semaphore>,
+    uploads: Arc<Semaphore>,
+}
+
+impl Client {
+    /// A client for all registries. Connections are made, and certificates read, when first needed.
+    pub fn new(settings: Settings, credentials: CredentialStore) -> Result<Self, ClientError> {
+        let settings = Arc::new(settings);
+        Ok(Self(Arc::new(Shared {
+            connections: Connections::new(settings.clone()),
+            settings,
+            auth: AuthState::new(credentials),
+            gates: Mutex::default(),
+            list_locks: Mutex::default(),
+        })))
+    }
+
+    /// One repository of one registry. Nothing is sent yet.
+    pub fn repository(&self, registry: &Host, repository: &Repository) -> Remote {
+        let upstream = self.0.endpoint(registry, Some(repository.clone()));
+        Remote { shared: self.0.clone(), upstream, repository: repository.clone() }
     }
 }
 
-#[allow(missing_docs)]
+impl Shared {
+    fn endpoint(&self, host: &Host, repository: Option<Repository>) -> Endpoint {
+        let (base, fault) = match api_url(host, self.settings.host(host)) {
+            Ok(base) => (base, None),
+            // Such as 1.2.3.4.5, which is a host name by its letters and an address to URLs.
+            Err(fault) => (url::Url::parse("https://invalid/").expect("a URL"), Some(fault)),
+        };
+        Endpoint { host: host.clone(), base, repository, fault }
+    }
+
+    fn gates(&self, host: &Host) -> Arc<Gates> {
+        let mut gates = self.gates.lock().expect("no panic while the lock is held");
+        let new = || {
+            let limit = self.settings.host(host).limits.max_concurrency.max(1);
+            Arc::new(Gates {
+                downloads: Arc::new(Semaphore::new(limit)),
+                uploads: Arc::new(Semaphore::new(limit)),
+            })
+        };
+        gates.entry(host.clone()).or_insert_with(new).clone()
+    }
+}
+
 impl Remote {
+    /// The registry this repository is in.
     pub fn registry(&self) -> &Host {
-        todo!()
+        &self.upstream.host
     }
+
+    /// Its name there.
     pub fn repository(&self) -> &Repository {
-        todo!()
+        &self.repository
     }
-    pub async fn resolve(&self, _target: &Target) -> Result<Descriptor, ClientError> {
-        todo!()
+
+    fn mirrors(&self, wanted: impl Fn(&Mirror) -> bool) -> impl Iterator<Item = Endpoint> {
+        let mirrors = &self.shared.settings.host(&self.upstream.host).mirrors;
+        mirrors.iter().filter(move |mirror| wanted(mirror)).filter_map(|mirror| {
+            let name = match &mirror.prefix {
+                Some(prefix) => format!("{}/{}", prefix.as_str(), self.repository.as_str()),
+                None => self.repository.as_str().to_owned(),
+            };
+            // A name that grows too long by its prefix cannot be on that mirror.
+            let name = name.parse().ok()?;
+            Some(self.shared.endpoint(&mirror.host, Some(name)))
+        })
     }
-    pub async fn manifest(&self, _target: &Target) -> Result<Fetched, ClientError> {
-        todo!()
+
+    /// Who to ask for a manifest: mirrors in order, then the registry itself.
+    fn manifest_sources(&self, target: &Target) -> Vec<Endpoint> {
+        self.mirrors(|mirror| mirror.pull.allows(target)).chain([self.upstream.clone()]).collect()
     }
-    pub async fn push_manifest(
-        &self,
-        _target: &Target,
-        _media_type: &str,
-        _bytes: &[u8],
-    ) -> Result<Pushed, ClientError> {
-        todo!()
+
+    /// Who to ask for a blob. Its digest is checked, so every mirror may serve it.
+    fn blob_sources(&self) -> Vec<Endpoint> {
+        self.mirrors(|_| true).chain([self.upstream.clone()]).collect()
     }
-    pub async fn blob(&self, _descriptor: &Descriptor) -> Result<BlobStream, ClientError> {
-        todo!()
+
+    /// Who to ask for lists.
+    fn list_sources(&self) -> Vec<Endpoint> {
+        self.mirrors(|mirror| mirror.discovery).chain([self.upstream.clone()]).collect()
     }
-    pub async fn blob_exists(&self, _digest: &Digest) -> Result<Option<u64>, ClientError> {
-        todo!()
+}
+
+impl Endpoint {
+    /// `/v2/NAME/` and what follows. Names, tags and digests hold only characters that a path may hold.
+    fn url(&self, rest: &str) -> url::Url {
+        let mut url = self.base.clone();
+        match &self.repository {
+            Some(name) => url.set_path(&format!("/v2/{}/{rest}", name.as_str())),
+            None => url.set_path(&format!("/v2/{rest}")),
+        }
+        url
     }
-    pub async fn push_blob(
-        &self,
-        _descriptor: &Descriptor,
-        _source: &dyn BlobSource,
-    ) -> Result<Upload, ClientError> {
-        todo!()
+
+    fn error(&self, step: &Step, failure: Failure) -> ClientError {
+        ClientError::new(step.clone(), &self.host, self.repository.as_ref(), failure)
     }
-    pub async fn mount_blob(
-        &self,
-        _digest: &Digest,
-        _from: &Repository,
-    ) -> Result<bool, ClientError> {
-        todo!()
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").finish_non_exhaustive()
     }
-    pub async fn tags(&self) -> Result<Vec<Tag>, ClientError> {
-        todo!()
-    }
-    pub async fn referrers(
-        &self,
-        _subject: &Digest,
-        _artifact_type: Option<&str>,
-    ) -> Result<Vec<Descriptor>, ClientError> {
-        todo!()
-    }
-    pub async fn delete_manifest(&self, _digest: &Digest) -> Result<(), ClientError> {
-        todo!()
-    }
-    pub async fn delete_tag(&self, _tag: &Tag) -> Result<(), ClientError> {
-        todo!()
-    }
-    pub async fn delete_blob(&self, _digest: &Digest) -> Result<(), ClientError> {
-        todo!()
+}
+
+impl fmt::Debug for Remote {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Remote({}/{})", self.upstream.host.as_str(), self.repository.as_str())
     }
 }

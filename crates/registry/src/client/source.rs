@@ -65,7 +65,7 @@ impl BlobSource for FileSource {
 }
 
 /// A blob that another repository serves: it streams through this machine without touching the
-/// disk. Its digest is checked on the way, so a broken source ends the upload before its last byte.
+/// disk. Its size and digest are checked on the way.
 #[derive(Debug, Clone)]
 pub struct RemoteSource {
     /// Where it comes from.

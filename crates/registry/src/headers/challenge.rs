@@ -79,8 +79,7 @@ fn parameters<'a>(
     let mut challenge =
         Challenge { scheme: scheme.to_ascii_lowercase(), parameters: Vec::new(), token: None };
     let mut rest = skip_space(text);
-    loop {
-        let Some((name, after)) = parameter_name(rest) else { break };
+    while let Some((name, after)) = parameter_name(rest) {
         if challenge.parameters.len() == MAX_PARAMETERS {
             return Err(ParseChallengeError::TooMany);
         }
@@ -114,7 +113,8 @@ fn parameter_name(text: &str) -> Option<(&str, &str)> {
     let value = skip_space(after).strip_prefix('=')?;
     // `abc==` is a token68, not a parameter.
     let is_token68 = value.is_empty() || value.starts_with('=') || value.starts_with(',');
-    (!name.is_empty() && !(is_token68 && skip_space(after) == after)).then_some((name, value))
+    let is_parameter = !is_token68 || skip_space(after) != after;
+    (is_parameter && !name.is_empty()).then_some((name, value))
 }
 
 fn parameter_value<'a>(

@@ -1,0 +1,112 @@
+//! Lists that come in pages: tags, referrers.
+
+use ::http::Method;
+use ::http::header::ACCEPT;
+use portolan_core::Tag;
+use portolan_core::manifest::MAX_MANIFEST_BYTES;
+use serde::Deserialize;
+use url::Url;
+
+use super::Remote;
+use super::error::{ClientError, Failure, Step};
+use super::http::{Access, Answer, Call, Endpoint, authority, refuse_downgrade};
+use crate::headers::{next_link, resolve_location, same_origin};
+
+/// A list with more pages than this does not end.
+const MAX_PAGES: usize = 10_000;
+/// Nor does one with more entries.
+const MAX_ENTRIES: usize = 1_000_000;
+
+/// Where one is in a list.
+pub(super) struct Pages {
+    next: Option<Url>,
+    pages: usize,
+    entries: usize,
+}
+
+impl Pages {
+    pub(super) fn new(first: Url) -> Self {
+        Self { next: Some(first), pages: 0, entries: 0 }
+    }
+
+    /// The next page to ask for.
+    pub(super) fn next(&mut self) -> Option<Url> {
+        self.next.take()
+    }
+
+    /// Notes a page with `entries` entries and where the list goes on. Only within the same origin: the
+    /// next page is asked for with the same credentials and believed as much.
+    pub(super) fn turn(
+        &mut self,
+        answer: &Answer,
+        endpoint: &Endpoint,
+        entries: usize,
+    ) -> Result<(), Failure> {
+        self.pages += 1;
+        self.entries += entries;
+        let Some(link) = answer.header("link").and_then(next_link) else { return Ok(()) };
+        let next = resolve_location(&answer.url, &link).map_err(Failure::Location)?;
+        refuse_downgrade(&endpoint.base, &next)?;
+        if !same_origin(&next, &endpoint.base) {
+            return Err(Failure::ForeignPage { to: authority(&next) });
+        }
+        let stuck = next == answer.url;
+        if stuck || self.pages >= MAX_PAGES || self.entries > MAX_ENTRIES {
+            return Err(Failure::EndlessList { pages: self.pages, entries: self.entries });
+        }
+        self.next = Some(next);
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct TagList {
+    #[serde(default)]
+    tags: Option<Vec<String>>,
+}
+
+impl Remote {
+    /// All tags, all pages, in the registry's order.
+    pub async fn tags(&self) -> Result<Vec<Tag>, ClientError> {
+        self.first_list(&Step::ListTags, async |endpoint| self.tags_from(endpoint).await).await
+    }
+
+    /// Asks the mirrors whose lists are believed, then the registry.
+    pub(super) async fn first_list<T>(
+        &self,
+        step: &Step,
+        ask: impl AsyncFn(&Endpoint) -> Result<T, Failure>,
+    ) -> Result<T, ClientError> {
+        let sources = self.list_sources();
+        let (upstream, mirrors) =
+            sources.split_last().expect("the registry itself is always there");
+        for mirror in mirrors {
+            match ask(mirror).await {
+                Ok(found) => return Ok(found),
+                Err(failure) => {
+                    tracing::debug!(mirror = %mirror.host.as_str(), %failure, "asking the next source");
+                }
+            }
+        }
+        ask(upstream).await.map_err(|failure| upstream.error(step, failure))
+    }
+
+    async fn tags_from(&self, endpoint: &Endpoint) -> Result<Vec<Tag>, Failure> {
+        let mut tags = Vec::new();
+        let mut pages = Pages::new(endpoint.url("tags/list"));
+        while let Some(url) = pages.next() {
+            let call = Call::new(Method::GET, url, Access::Pull).header(ACCEPT, "application/json");
+            let answer = self.shared.exchange(endpoint, &call, MAX_MANIFEST_BYTES).await?;
+            if !answer.is_success() {
+                return Err(answer.failure());
+            }
+            let list: TagList = serde_json::from_slice(&answer.body).map_err(Failure::Json)?;
+            let names = list.tags.unwrap_or_default();
+            pages.turn(&answer, endpoint, names.len())?;
+            for name in names {
+                tags.push(name.parse().map_err(Failure::Tag)?);
+            }
+        }
+        Ok(tags)
+    }
+}

@@ -1,0 +1,172 @@
+//! What refers to a manifest: signatures, attestations, compatibility artifacts.
+
+use ::http::Method;
+use ::http::header::ACCEPT;
+use portolan_core::manifest::MAX_MANIFEST_BYTES;
+use portolan_core::{Descriptor, Digest, Document, Target, media_type};
+
+use super::Remote;
+use super::error::{ClientError, Failure, Step};
+use super::http::{Access, Answer, Call, Endpoint};
+use super::pages::Pages;
+use crate::ErrorClass;
+use crate::headers::{self, filter_applied};
+
+impl Remote {
+    /// Everything that refers to `subject`, or only what is of `artifact_type`.
+    ///
+    /// Asked is the referrers API, all its pages; what the registry did not filter is filtered here.
+    /// A registry without that API (404, or an answer that is no index) keeps the list, if anyone
+    /// wrote it, under the tag of [`Digest::referrers_tag`]. Entries there that do not tell their
+    /// artifact type, as some writers leave it out, are looked up.
+    ///
+    /// # How safe writing the list under a tag is
+    ///
+    /// [`Remote::push_manifest`] and [`Remote::delete_manifest`] read the list, change it and write it
+    /// back. Writers in one process take turns. Between processes the protocol has no lock: where the
+    /// registry gives an `ETag` and honours `If-Match`, no change is lost. Where it does not, the list
+    /// is read again after writing, at once and a moment later, and the change repeated if another
+    /// writer undid it; a change can still be lost when the other writer read before and writes after
+    /// that moment. Registries with the referrers API have no such gap.
+    pub async fn referrers(
+        &self,
+        subject: &Digest,
+        artifact_type: Option<&str>,
+    ) -> Result<Vec<Descriptor>, ClientError> {
+        let step = Step::ListReferrers(*subject);
+        self.first_list(&step, async |endpoint| {
+            self.referrers_from(endpoint, subject, artifact_type).await
+        })
+        .await
+    }
+
+    async fn referrers_from(
+        &self,
+        endpoint: &Endpoint,
+        subject: &Digest,
+        artifact_type: Option<&str>,
+    ) -> Result<Vec<Descriptor>, Failure> {
+        match self.referrers_by_api(endpoint, subject, artifact_type).await? {
+            Some(found) => Ok(found),
+            None => self.referrers_by_tag(endpoint, subject, artifact_type).await,
+        }
+    }
+
+    /// None when the registry has no referrers API.
+    async fn referrers_by_api(
+        &self,
+        endpoint: &Endpoint,
+        subject: &Digest,
+        artifact_type: Option<&str>,
+    ) -> Result<Option<Vec<Descriptor>>, Failure> {
+        let mut found = Vec::new();
+        let mut first = endpoint.url(&format!("referrers/{subject}"));
+        if let Some(wanted) = artifact_type {
+            first.query_pairs_mut().append_pair("artifactType", wanted);
+        }
+        let mut pages = Pages::new(first);
+        while let Some(url) = pages.next() {
+            let call =
+                Call::new(Method::GET, url, Access::Pull).header(ACCEPT, media_type::OCI_INDEX);
+            let answer = self.shared.exchange(endpoint, &call, MAX_MANIFEST_BYTES).await?;
+            if answer.status == 404 || !is_list(&answer) {
+                return Ok(None);
+            }
+            let answer = answer.success()?;
+            let entries = entries(&answer)?;
+            pages.turn(&answer, endpoint, entries.len())?;
+            let filtered = answer
+                .header("oci-filters-applied")
+                .is_some_and(|v| filter_applied(v, "artifactType"));
+            match artifact_type {
+                Some(wanted) if !filtered => {
+                    found.extend(
+                        entries
+                            .into_iter()
+                            .filter(|entry| entry.artifact_type.as_deref() == Some(wanted)),
+                    );
+                }
+                _ => found.extend(entries),
+            }
+        }
+        Ok(Some(found))
+    }
+
+    async fn referrers_by_tag(
+        &self,
+        endpoint: &Endpoint,
+        subject: &Digest,
+        artifact_type: Option<&str>,
+    ) -> Result<Vec<Descriptor>, Failure> {
+        let list = match self.manifest_from(endpoint, &super::fallback::list_target(subject)).await
+        {
+            Ok(fetched) => fetched.document,
+            Err(failure) if failure.class() == ErrorClass::NotFound => return Ok(Vec::new()),
+            Err(failure) => return Err(failure),
+        };
+        // Someone's own tag that happens to have this name is no list: nothing refers to the subject.
+        let Document::Index(index) = list else { return Ok(Vec::new()) };
+        let mut found = Vec::new();
+        for mut entry in index.manifests {
+            if entry.artifact_type.is_none() {
+                self.complete(endpoint, &mut entry).await?;
+            }
+            if artifact_type.is_none_or(|wanted| entry.artifact_type.as_deref() == Some(wanted)) {
+                found.push(entry);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Fills in the artifact type and annotations from the manifest itself. One that is gone or
+    /// cannot be read stays as it is.
+    async fn complete(&self, endpoint: &Endpoint, entry: &mut Descriptor) -> Result<(), Failure> {
+        match self.manifest_from(endpoint, &Target::Digest(entry.digest)).await {
+            Ok(fetched) => {
+                entry.artifact_type = fetched.document.artifact_type().map(str::to_owned);
+                if entry.annotations.is_empty() {
+                    entry.annotations = fetched.document.annotations().clone();
+                }
+                Ok(())
+            }
+            Err(failure)
+                if matches!(failure.class(), ErrorClass::NotFound | ErrorClass::BadInput) =>
+            {
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Whether the registry itself keeps lists of referrers.
+    pub(super) async fn has_referrers_api(&self, subject: &Digest) -> Result<bool, ClientError> {
+        let step = Step::ListReferrers(*subject);
+        let url = self.upstream.url(&format!("referrers/{subject}"));
+        let call = Call::new(Method::GET, url, Access::Pull).header(ACCEPT, media_type::OCI_INDEX);
+        let fail = |failure| self.upstream.error(&step, failure);
+        let answer =
+            self.shared.exchange(&self.upstream, &call, MAX_MANIFEST_BYTES).await.map_err(fail)?;
+        if answer.status == 404 || !is_list(&answer) {
+            return Ok(false);
+        }
+        answer.success().map(|_| true).map_err(fail)
+    }
+}
+
+/// A success that is not of the type of an index comes from something that answers everything with
+/// 200 (a web page, a proxy) and has no referrers API.
+fn is_list(answer: &Answer) -> bool {
+    let declared = answer.header("content-type").map(headers::media_type).unwrap_or_default();
+    !answer.is_success() || declared == media_type::OCI_INDEX || declared == "application/json"
+}
+
+fn entries(answer: &Answer) -> Result<Vec<Descriptor>, Failure> {
+    match Document::parse(&answer.body, Some(media_type::OCI_INDEX)).map_err(Failure::Document)? {
+        Document::Index(index) => Ok(index.manifests),
+        Document::Manifest(_) => Err(Failure::Header {
+            name: "Content-Type",
+            value: answer.header("content-type").unwrap_or_default().chars().take(120).collect(),
+            problem: "does not fit the manifest that came with it",
+        }),
+    }
+}
