@@ -1,5 +1,6 @@
 //! `cargo xtask e2e`: tests on the real cluster, registries and peers, from nothing to nothing.
 
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -22,13 +23,16 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<()> {
+    up::require_root()?;
     let cache = Cache::of_user()?;
+    // A second run would find the cluster of the first, and lose it half way.
+    let lock = cache.lock("e2e")?;
     let mut phases = Phases::default();
     let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
     let portolan = phases.time("build portolan", build_portolan)?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
-    let guard = if args.keep { None } else { Some(Guard::start()?) };
+    let guard = if args.keep { None } else { Some(Guard::start(&lock)?) };
     let state = phases.time("cluster up", || up::up(&cache, &tools))?;
     let outcome = phases.time("tests", || {
         let mut tests = test_command(&["--no-fail-fast"])?;
@@ -102,12 +106,14 @@ struct Guard {
 }
 
 impl Guard {
-    fn start() -> Result<Self> {
+    fn start(lock: &File) -> Result<Self> {
         use std::os::unix::process::CommandExt as _;
         let program = std::env::current_exe().context("find our own program")?;
         let child = Command::new(program)
             .args(["testbed", "guard"])
             .stdin(Stdio::piped())
+            // It says nothing there; it holds the lock, so that the next run waits for it.
+            .stdout(lock.try_clone().context("share the lock")?)
             // Ctrl-C in a terminal reaches the whole group: not this one.
             .process_group(0)
             .spawn()

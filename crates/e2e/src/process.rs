@@ -121,7 +121,7 @@ pub fn free_port(address: IpAddr) -> Result<u16> {
     Ok(listener.local_addr()?.port())
 }
 
-/// A plain GET, for readiness: true when the status is 200.
+/// A plain GET, for readiness: an error unless the status is 200.
 pub(crate) fn http_ok(address: &str, path: &str) -> Result<()> {
     let mut stream =
         std::net::TcpStream::connect(address).with_context(|| format!("connect to {address}"))?;

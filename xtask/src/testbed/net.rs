@@ -103,11 +103,18 @@ fn link_alias(ip: &Path) -> Result<Option<String>> {
     Ok(link.map(|link| link["ifalias"].as_str().unwrap_or_default().to_owned()))
 }
 
-/// A port that is free on every address of this machine. Another process may take it before ours
-/// does; then that one's log says so and `up` is run again.
-pub(crate) fn free_port() -> Result<u16> {
-    let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("find a free port")?;
-    Ok(listener.local_addr()?.port())
+/// Ports that are free on every address of this machine, each another. A stranger may take one
+/// before it is used; then that daemon's log says so and `up` is run again.
+pub(crate) fn free_ports<const COUNT: usize>() -> Result<[u16; COUNT]> {
+    // All are held until the last is found, or one could be found twice.
+    let mut held = Vec::new();
+    let mut ports = [0; COUNT];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).context("find a free port")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
 }
 
 #[cfg(test)]

@@ -46,9 +46,7 @@ pub(super) const DEVICE_SOCKET: &str = "/var/lib/kubelet/device-plugins/kubelet.
 
 /// Brings the cluster up, or finds it up.
 pub(crate) fn up(cache: &Cache, tools: &Toolbox) -> Result<State> {
-    if !rustix::process::geteuid().is_root() {
-        bail!("a cluster needs root (containers, a bridge): run `cargo xtask testbed up` as root");
-    }
+    require_root()?;
     let run_dir = cache.run_dir();
     let _lock = cache.lock("run")?;
     match State::load(&run_dir) {
@@ -83,6 +81,14 @@ pub(crate) fn up(cache: &Cache, tools: &Toolbox) -> Result<State> {
     }
 }
 
+/// To be asked before anything long is begun in vain.
+pub(crate) fn require_root() -> Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("the testbed's cluster needs root, as containers and a bridge do: run this as root");
+    }
+    Ok(())
+}
+
 fn tool<'a>(tools: &'a Toolbox, name: &str) -> Result<&'a Path> {
     tools.get(name).map(PathBuf::as_path).with_context(|| format!("no part {name}"))
 }
@@ -96,15 +102,25 @@ fn outside() -> Vec<PathBuf> {
 }
 
 fn free_ports() -> Result<Ports> {
+    let [
+        etcd,
+        etcd_peer,
+        registry,
+        controller_manager,
+        scheduler,
+        kubelet,
+        kubelet_health,
+        containerd_stream,
+    ] = net::free_ports()?;
     Ok(Ports {
-        etcd: net::free_port()?,
-        etcd_peer: net::free_port()?,
-        registry: net::free_port()?,
-        controller_manager: net::free_port()?,
-        scheduler: net::free_port()?,
-        kubelet: net::free_port()?,
-        kubelet_health: net::free_port()?,
-        containerd_stream: net::free_port()?,
+        etcd,
+        etcd_peer,
+        registry,
+        controller_manager,
+        scheduler,
+        kubelet,
+        kubelet_health,
+        containerd_stream,
     })
 }
 
@@ -143,15 +159,16 @@ fn steps(state: &mut State) -> Result<()> {
         kubectl(state, &["get", "--raw", "/readyz"])
     })?;
     step("controller manager, scheduler, kubelet");
-    launch(state, daemons::controller_manager(state)?, |state| {
-        kubectl(state, &["get", "serviceaccount", "default", "--namespace=default"])
-    })?;
+    launch(state, daemons::controller_manager(state)?, |_| Ok(()))?;
     launch(state, daemons::scheduler(state)?, |_| Ok(()))?;
     let health = format!("127.0.0.1:{}", state.ports.kubelet_health);
     launch(state, daemons::kubelet(state)?, |_| http_ok(&health, "/healthz"))?;
     step("images into the registry");
     push_images(state)?;
-    step("node ready");
+    step("controllers at work, node ready");
+    wait("the controller manager to make the default account", DEADLINE, || {
+        kubectl(state, &["get", "serviceaccount", "default", "--namespace=default"])
+    })?;
     wait("the node to be ready", DEADLINE, || {
         kubectl(state, &["wait", "node", &state.node, "--for=condition=Ready", "--timeout=2s"])
     })?;
