@@ -58,8 +58,15 @@ pub(crate) fn parse_routes(json: &str) -> Result<Vec<(Ipv4Addr, u32)>> {
         .collect())
 }
 
-/// A block for a new cluster.
+/// A block for a new cluster, and no bridge of our name: `down` takes one without an alias for ours
+/// once the state says that we were about to make it.
 pub(crate) fn free_block(ip: &Path) -> Result<Block> {
+    if let Some(alias) = link_alias(ip)? {
+        bail!(
+            "there is a network interface {BRIDGE} that is not of this testbed ({alias:?}); \
+               if it is of another clone's or user's, run `cargo xtask testbed down` there"
+        );
+    }
     let routes = output(ip, &["-j", "-4", "route", "show", "table", "all"])?;
     choose_block(&parse_routes(&routes)?).with_context(|| {
         format!("every block of addresses the testbed knows is in use here: add one to {BLOCKS:?}")
@@ -68,9 +75,6 @@ pub(crate) fn free_block(ip: &Path) -> Result<Block> {
 
 /// Makes the bridge. Its alias tells whose it is, should the state be lost.
 pub(crate) fn make_bridge(ip: &Path, run_dir: &Path, block: Block) -> Result<()> {
-    if link_alias(ip)?.is_some() {
-        bail!("a network interface {BRIDGE} exists and is not of this testbed: remove it first");
-    }
     run(ip, &["link", "add", "name", BRIDGE, "type", "bridge"])?;
     run(ip, &["link", "set", BRIDGE, "alias", &alias(run_dir)])?;
     run(ip, &["address", "add", &format!("{}/24", block.bridge()), "dev", BRIDGE])?;
