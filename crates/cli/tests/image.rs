@@ -162,7 +162,7 @@ fn exit_codes_tell_apart_what_went_wrong() {
     let home = tempfile::tempdir().unwrap();
     let server = Server::start(home.path(), &home.path().join("data"), &[]);
     let code = |args: &[&str]| run(home.path(), args).code;
-    assert_eq!(code(&["image", "inspect", "UPPER/case"]), 2);
+    assert_eq!(code(&["image", "inspect", "127.0.0.1:1/UPPER"]), 2);
     assert_eq!(code(&["image", "inspect"]), 2);
     assert_eq!(code(&["image", "resolve", HELLO, "--platform", "linux/*"]), 2);
     assert_eq!(code(&["image", "inspect", "oci:/no/such/dir:1"]), 4);

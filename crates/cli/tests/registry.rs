@@ -11,9 +11,9 @@ use support::{HELLO, Said, Server, portolan, run};
 /// bcrypt of `s3cret`, cost 4 so that the test does not wait.
 fn htpasswd(dir: &std::path::Path) -> String {
     let path = dir.join("htpasswd");
-    let hash = bcrypt::hash("s3cret", 4).unwrap();
-    std::fs::write(&path, format!("me:{hash}\n")).unwrap();
-    path.to_str().unwrap().to_owned()
+    let hash = bcrypt::hash("s3cret", 4).expect("bcrypt works");
+    std::fs::write(&path, format!("me:{hash}\n")).expect("a file");
+    path.display().to_string()
 }
 
 fn login(home: &std::path::Path, host: &str, password: &str) -> Said {

@@ -9,8 +9,9 @@ const ARM64: &str = "linux/arm64";
 
 fn each(test: impl Fn(&Registry)) {
     for kind in RegistryKind::ALL {
-        eprintln!("== {kind:?}");
         let registry = kind.start().expect("the registry starts");
+        // The captured output of a failed test says which of the three it was.
+        println!("== {kind:?}");
         test(&registry);
     }
 }

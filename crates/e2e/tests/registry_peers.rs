@@ -6,7 +6,7 @@ use portolan_e2e::{
 
 fn embedded() -> (Registry, tempfile::TempDir) {
     let registry = RegistryKind::Embedded.start().expect("the embedded server starts");
-    (registry, tempfile::tempdir().unwrap())
+    (registry, tempfile::tempdir().expect("a temporary folder"))
 }
 
 /// Found again by `portolan image inspect`, or not.
@@ -83,7 +83,8 @@ fn oras_attaches_discovers_copies_and_deletes_referrers() {
             .concat(),
     );
     let found = json(&oras(&["discover", "--plain-http", "--format", "json", &reference]));
-    let list = found["referrers"].as_array().or(found["manifests"].as_array()).expect("a list");
+    let list =
+        found["referrers"].as_array().or_else(|| found["manifests"].as_array()).expect("a list");
     assert_eq!(list.len(), 1, "{found}");
     assert_eq!(list[0]["artifactType"], "application/vnd.example.sbom");
     assert_eq!(list[0]["annotations"]["who"], "oras");

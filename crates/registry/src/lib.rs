@@ -7,7 +7,11 @@
 
 pub mod class;
 pub mod client;
+pub mod copy;
 pub mod headers;
+pub mod images;
 pub mod layout;
+pub mod server;
+pub mod progress;
 
 pub use class::ErrorClass;

@@ -200,6 +200,7 @@ fn draw(inspection: &Inspection) -> String {
 fn entries_table(inspection: &Inspection) -> String {
     let reasons: BTreeMap<Digest, &Considered> =
         inspection.host.considered.iter().rev().map(|c| (c.digest, c)).collect();
+    let who = if inspection.host.is_this_machine { "THIS HOST" } else { "THAT HOST" };
     let rows = inspection.manifests.iter().map(|entry| {
         let digest = entry.descriptor.digest;
         let mark = if inspection.host.runs == Some(digest) { "*" } else { "" };
@@ -212,7 +213,7 @@ fn entries_table(inspection: &Inspection) -> String {
             why,
         ]
     });
-    format::table(&["", "PLATFORM", "DIGEST", "SIZE", "THIS HOST"], rows.collect())
+    format::table(&["", "PLATFORM", "DIGEST", "SIZE", who], rows.collect())
 }
 
 fn name(platform: Option<&Platform>, media_type: &str) -> String {

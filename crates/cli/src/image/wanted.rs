@@ -30,7 +30,8 @@ impl Wanted {
             Some(root) => Host::at(root),
             None => Host::here(),
         };
-        host.and_then(|host| host.platform()).map_err(|error| Failure::new(Exit::CannotTell, error))
+        let host = host.map_err(|error| Failure::new(Exit::NotFound, error))?;
+        host.platform().map_err(|error| Failure::new(Exit::CannotTell, error))
     }
 
     /// Whether the machine was given rather than taken to be this one.

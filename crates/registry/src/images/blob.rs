@@ -133,3 +133,43 @@ impl BlobSource for LayoutSource {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn read_all(content: &[u8], named: &Descriptor) -> Result<Bytes, ImageError> {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::create(dir.path()).unwrap();
+        std::fs::write(layout.blob_path(&named.digest), content).unwrap();
+        read(&Place::Layout(layout), named, 1 << 20).await
+    }
+
+    #[tokio::test]
+    async fn a_file_is_read_in_parts_and_compared_at_the_end() {
+        let content: Vec<u8> = (0..READ + 1000).map(|n| u8::try_from(n % 251).unwrap()).collect();
+        let named = Descriptor::of("any", &content);
+        assert_eq!(read_all(&content, &named).await.unwrap(), content);
+
+        let mut other = content.clone();
+        *other.last_mut().unwrap() ^= 1;
+        for (bytes, expected) in [
+            (&other[..], "has digest"),
+            (&content[..READ], "ends after"),
+            (&[content.as_slice(), b"x"].concat(), "goes on after"),
+        ] {
+            let error = read_all(bytes, &named).await.unwrap_err();
+            assert_eq!(error.class(), crate::ErrorClass::BadInput);
+            assert!(error.to_string().contains(expected), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_should_be_small_is_refused_before_it_is_read() {
+        let named = Descriptor::of("any", b"abc");
+        let dir = tempfile::tempdir().unwrap();
+        let place = Place::Layout(Layout::create(dir.path()).unwrap());
+        let error = read(&place, &named, 2).await.unwrap_err();
+        assert!(matches!(error, ImageError::TooLarge { size: 3, limit: 2, .. }), "{error}");
+    }
+}

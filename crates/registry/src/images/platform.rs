@@ -92,3 +92,126 @@ async fn manifest_platform(
     let bytes = place.read_blob(config, limit).await.map_err(ResolveError::Read)?;
     config_platform(&bytes).map_err(|source| ResolveError::Config { digest: config.digest, source })
 }
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::Index;
+
+    use super::*;
+    use crate::layout::Layout;
+
+    /// A layout to fill and to choose from.
+    struct Yard {
+        _dir: tempfile::TempDir,
+        layout: Layout,
+    }
+
+    impl Yard {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let layout = Layout::create(dir.path()).unwrap();
+            Self { _dir: dir, layout }
+        }
+
+        /// An image whose config names this platform; the entry names none.
+        fn image(&self, platform: &str) -> Descriptor {
+            let Platform { os, architecture, variant, .. } = platform.parse().unwrap();
+            let config =
+                serde_json::json!({"os": os, "architecture": architecture, "variant": variant});
+            self.artifact(media_type::OCI_CONFIG, &config.to_string())
+        }
+
+        fn artifact(&self, config_type: &str, config: &str) -> Descriptor {
+            self.layout.put_blob(config.as_bytes()).unwrap();
+            let config = Descriptor::of(config_type, config.as_bytes());
+            let bytes = Manifest::new(config, Vec::new()).to_vec();
+            self.layout.put_blob(&bytes).unwrap();
+            Descriptor::of(media_type::OCI_MANIFEST, &bytes)
+        }
+
+        fn index(&self, entries: &[Descriptor]) -> Descriptor {
+            let bytes = Index::new(entries.to_vec()).to_vec();
+            self.layout.put_blob(&bytes).unwrap();
+            Descriptor::of(media_type::OCI_INDEX, &bytes)
+        }
+
+        async fn resolve(&self, top: &Descriptor, host: &str) -> Result<Resolved, ResolveError> {
+            let place = Place::Layout(self.layout.clone());
+            let host = HostPlatform::named(&host.parse().unwrap());
+            resolve_platform(&place, Some(&Target::Digest(top.digest)), &host).await
+        }
+    }
+
+    fn said(platform: &str, entry: Descriptor) -> Descriptor {
+        Descriptor { platform: Some(platform.parse().unwrap()), ..entry }
+    }
+
+    #[tokio::test]
+    async fn nested_indexes_are_opened_and_configs_read() {
+        let yard = Yard::new();
+        let (amd, arm) = (yard.image("linux/amd64"), yard.image("linux/arm64"));
+        let riscv = yard.image("linux/riscv64");
+        let inner = yard.index(&[said("linux/arm64", arm.clone()), riscv.clone()]);
+        let top = yard.index(&[said("linux/amd64", amd.clone()), inner]);
+        for (host, expected) in
+            [("linux/amd64", &amd), ("linux/arm64", &arm), ("linux/riscv64", &riscv)]
+        {
+            let resolved = yard.resolve(&top, host).await.unwrap();
+            assert_eq!(resolved.chosen().digest, expected.digest, "{host}");
+            assert_eq!(resolved.top.digest, top.digest);
+            assert_eq!(resolved.selection.considered.len(), 3);
+        }
+    }
+
+    #[tokio::test]
+    async fn an_answer_of_no_lists_what_there_is() {
+        let yard = Yard::new();
+        let top = yard
+            .index(&[said("linux/amd64", yard.image("linux/amd64")), yard.image("linux/arm64")]);
+        let refusal = yard.resolve(&top, "linux/s390x").await.unwrap_err();
+        assert_eq!(refusal.class(), None);
+        let text = std::error::Error::source(&refusal).unwrap().to_string();
+        for part in ["linux/s390x", "linux/amd64", "linux/arm64"] {
+            assert!(text.contains(part), "{text}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_single_manifest_is_held_to_its_config() {
+        let yard = Yard::new();
+        let arm = yard.image("linux/arm64");
+        let resolved = yard.resolve(&arm, "linux/arm64").await.unwrap();
+        assert_eq!(resolved.chosen().digest, arm.digest);
+        assert!(matches!(
+            yard.resolve(&arm, "linux/amd64").await,
+            Err(ResolveError::NoMatch { .. })
+        ));
+    }
+
+    #[tokio::test]
+    async fn an_artifact_has_no_platform_and_its_config_is_not_taken_for_one() {
+        let yard = Yard::new();
+        let text = r#"{"os":"linux","architecture":"amd64"}"#;
+        let artifact = yard.artifact("application/vnd.example.thing+json", text);
+        let refusal = yard.resolve(&artifact, "linux/amd64").await.unwrap_err();
+        assert!(matches!(refusal, ResolveError::NoMatch { .. }), "{refusal}");
+    }
+
+    #[tokio::test]
+    async fn a_config_that_is_not_json_is_trouble_and_not_a_no() {
+        let yard = Yard::new();
+        let broken = yard.artifact(media_type::OCI_CONFIG, "not json");
+        let trouble = yard.resolve(&yard.index(&[broken]), "linux/amd64").await.unwrap_err();
+        assert_eq!(trouble.class(), Some(crate::ErrorClass::BadInput));
+        assert!(trouble.to_string().contains("config"), "{trouble}");
+    }
+
+    #[tokio::test]
+    async fn an_index_that_lies_about_its_entry_is_not_followed() {
+        let yard = Yard::new();
+        let inner = yard.index(&[]);
+        let lie = Descriptor { media_type: media_type::OCI_MANIFEST.to_owned(), ..inner };
+        let trouble = yard.resolve(&yard.index(&[lie]), "linux/amd64").await.unwrap_err();
+        assert_eq!(trouble.class(), Some(crate::ErrorClass::BadInput));
+    }
+}

@@ -120,10 +120,10 @@ impl Layout {
     }
 
     /// Says that a blob is about to be used, so that garbage collection spares it for another
-    /// grace period. Costs nothing when it was written or touched within the last minute.
+    /// grace period. Costs nothing when it was written or touched within the last second.
     pub fn touch_blob(&self, digest: &Digest) -> Result<(), LayoutError> {
         let path = self.blob_path(digest);
-        let fresh = fs::metadata(&path).is_ok_and(|m| durable::age(&m) < Duration::from_secs(60));
+        let fresh = fs::metadata(&path).is_ok_and(|m| durable::age(&m) < Duration::from_secs(1));
         if fresh {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Tag};
 
-use super::durable::{self, DirLock};
+use super::durable;
 use super::index::IndexFile;
 use super::{Layout, LayoutError, lock};
 
@@ -61,7 +61,7 @@ impl Layout {
         let descriptor = Descriptor::new(media_type, digest, bytes.len() as u64);
         // The slow part, flushing the content, needs no lock: a blob nobody lists harms nobody.
         self.put_blob_as(digest, bytes)?;
-        let _lock = DirLock::exclusive(&self.dir)?;
+        let _lock = self.lock()?;
         allowed()?;
         // A delete may have come between.
         self.put_blob_as(digest, bytes)?;
@@ -71,7 +71,7 @@ impl Layout {
 
     /// Takes a tag away. The manifest stays, reachable by digest. False when there was none.
     pub fn delete_tag(&self, tag: &Tag) -> Result<bool, LayoutError> {
-        let _lock = DirLock::exclusive(&self.dir)?;
+        let _lock = self.lock()?;
         if !self.read_index()?.untag(tag) {
             return Ok(false);
         }
@@ -81,7 +81,7 @@ impl Layout {
     /// Takes a manifest away with every tag that points to it. What it refers to stays until
     /// garbage is collected. False when there was none.
     pub fn delete_manifest(&self, digest: &Digest) -> Result<bool, LayoutError> {
-        let _lock = DirLock::exclusive(&self.dir)?;
+        let _lock = self.lock()?;
         let known = self.view()?.manifest(digest).is_some();
         if !known {
             return Ok(false);

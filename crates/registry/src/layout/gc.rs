@@ -9,7 +9,7 @@ use std::time::Duration;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Algorithm, Digest};
 
-use super::durable::{self, DirLock};
+use super::durable;
 use super::facts::{self, Facts};
 use super::{Layout, LayoutError};
 
@@ -77,7 +77,7 @@ impl Layout {
     /// present a moment ago is young again because the push touched it. A listed manifest that
     /// cannot be read stops the collection: what it refers to cannot be known.
     pub fn collect_garbage(&self, options: &GarbageOptions) -> Result<Collected, LayoutError> {
-        let _lock = DirLock::exclusive(&self.dir)?;
+        let _lock = self.lock()?;
         let blobs = self.stored()?;
         let young = |digest: &Digest| blobs.get(digest).is_none_or(|(_, age)| *age < options.grace);
         let (listed, mentions) = self.relations(&blobs, young)?;

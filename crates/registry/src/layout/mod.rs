@@ -60,6 +60,15 @@ struct Shared {
     view: Mutex<Option<(Stamp, Arc<View>)>>,
     /// What manifests say; true for ever, since a digest never changes its content.
     facts: Mutex<HashMap<Digest, Facts>>,
+    /// Writers of this process queue here, so that only one of them contends with others'.
+    writers: Mutex<()>,
+}
+
+/// The right to change `index.json`, against this process and all others.
+#[derive(Debug)]
+struct Writing<'a> {
+    _other_processes: durable::DirLock,
+    _this_process: MutexGuard<'a, ()>,
 }
 
 /// Identity of one version of `index.json`. A replaced file has another inode or change time.
@@ -249,6 +258,12 @@ impl Layout {
         let media_type = facts::detect_media_type(&bytes)
             .map_err(|source| LayoutError::NotAManifest { digest, source })?;
         Ok(Descriptor::new(&media_type, digest, size))
+    }
+
+    fn lock(&self) -> Result<Writing<'_>, LayoutError> {
+        let this_process = lock(&self.shared.writers);
+        let other_processes = durable::DirLock::exclusive(&self.dir)?;
+        Ok(Writing { _other_processes: other_processes, _this_process: this_process })
     }
 
     fn index_path(&self) -> PathBuf {
