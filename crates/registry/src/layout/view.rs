@@ -56,6 +56,7 @@ impl View {
             }
             queue.push((facts, 1));
         }
+        view.read_fallback_tags(facts);
         attached.extend(view.follow(queue, facts));
         view.find_candidates(index, &attached);
         view
@@ -94,6 +95,28 @@ impl View {
                     self.ambiguous.insert(tag, names);
                 }
                 None => {}
+            }
+        }
+    }
+
+    /// Registries that lacked the referrers API kept referrers in an index under a tag made of
+    /// the subject's digest. The manifests it names count even where they are listed nowhere else.
+    fn read_fallback_tags(&mut self, facts: &mut dyn FnMut(&Digest) -> Option<Facts>) {
+        let lists: Vec<Digest> = self
+            .tags
+            .iter()
+            .filter(|(tag, _)| is_fallback_tag(tag.as_str()))
+            .map(|(_, list)| list.digest)
+            .collect();
+        for list in lists {
+            for child in facts(&list).map(|facts| facts.children).unwrap_or_default() {
+                let Some(facts) = facts(&child.digest) else { continue };
+                let Some(subject) = facts.subject else { continue };
+                let known = self.referrers.entry(subject).or_default();
+                if known.iter().all(|referrer| referrer.digest != child.digest) {
+                    let child = Descriptor::new(&child.media_type, child.digest, child.size);
+                    known.push(facts.as_referrer(&child));
+                }
             }
         }
     }
@@ -142,6 +165,12 @@ impl View {
         }
         self.candidates = if named.is_empty() { nameless } else { named };
     }
+}
+
+/// `sha256-<64 hex>` or `sha512-<64 hex>`.
+fn is_fallback_tag(tag: &str) -> bool {
+    let hex = tag.strip_prefix("sha256-").or_else(|| tag.strip_prefix("sha512-"));
+    hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
 }
 
 #[cfg(test)]
