@@ -4,6 +4,9 @@ use portolan_core::Platform;
 use portolan_core::platform::{HostPlatform, Mismatch, Support, containerd};
 use proptest::prelude::*;
 
+/// What containerd's own library answers, written down by running it.
+const ORACLE: &str = include_str!("../../../fixtures/containerd-platforms.tsv");
+
 fn platform(text: &str) -> Platform {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
@@ -73,6 +76,38 @@ fn containerd_accepts_what_its_tables_say() {
 }
 
 #[test]
+fn containerds_library_agrees() {
+    let rows = || ORACLE.lines().filter_map(|line| line.strip_prefix("only\t"));
+    let all: Vec<Platform> =
+        rows().map(|row| platform(row.split('\t').next().unwrap_or_default())).collect();
+    assert!(all.len() > 250, "{}", all.len());
+    for row in rows() {
+        let fields: Vec<_> = row.split('\t').collect();
+        let [host, best, accepts] = fields[..] else { panic!("three fields: {row}") };
+        let host = platform(host);
+        let accepted: Vec<_> =
+            all.iter().filter(|image| containerd::rank(&host, image).is_some()).collect();
+        let expected: Vec<_> = accepts.split_whitespace().map(platform).collect();
+        assert_eq!(accepted, expected.iter().collect::<Vec<_>>(), "{host}");
+        let chosen = containerd::choose(&host, &all).map(|n| all[n].to_string());
+        assert_eq!(chosen.unwrap_or_default(), best, "{host}");
+    }
+}
+
+#[test]
+fn containerds_parser_agrees() {
+    let rows = ORACLE.lines().filter_map(|line| line.strip_prefix("parse\t"));
+    let mut seen = 0;
+    for row in rows {
+        let (text, expected) = row.split_once('\t').unwrap();
+        let read = text.parse::<Platform>().map(|p| p.normalised().to_string());
+        assert_eq!(read.unwrap_or_else(|_| "refused".to_owned()), expected, "{text:?}");
+        seen += 1;
+    }
+    assert!(seen > 40);
+}
+
+#[test]
 fn containerds_vectors_in_their_order() {
     for (host, expected) in [
         ("amd64", "amd64 386"),
@@ -136,9 +171,13 @@ fn windows_builds() {
         ("10.0.26100", "10.0.20348", true),
         ("10.0.26100", "10.0.26100", true),
         ("10.0.27000", "10.0.26100", true),
-        ("10.0.27000", "10.0.20348", false),
+        ("10.0.27000", "10.0.20348", true),
+        ("10.0.27000", "10.0.19042", false),
+        ("6.3.20348", "10.0.20348", false),
+        ("10.1.20348", "10.0.20348", false),
         ("weird", "weird", true),
-        ("weird", "10.0.20348", false),
+        ("weird", "10.0.20348", true),
+        ("10.0.20348", "weird", false),
     ] {
         let of = |version: &str| platform(&format!("windows({version})/amd64"));
         let host_platform = HostPlatform::named(&of(host));
@@ -265,6 +304,7 @@ fn some_platform() -> impl Strategy<Value = Platform> {
         "10.0.22000",
         "10.0.26100",
         "10.0.27000",
+        "6.3.20348",
         "x",
     ]);
     let features = prop::collection::vec(prop::sample::select(vec!["a", "b", "win32k"]), 0..3);

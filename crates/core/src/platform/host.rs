@@ -81,7 +81,8 @@ impl HostPlatform {
                 .os_version
                 .as_deref()
                 .filter(|_| is_windows)
-                .and_then(windows::build),
+                .and_then(windows::Version::parse)
+                .map(windows::Version::build),
         })
     }
 

@@ -18,7 +18,7 @@ pub struct Fit {
     /// How many features of the operating system the image makes use of.
     pub features: usize,
     /// On Windows, the build the image was made for.
-    pub windows_build: Option<u32>,
+    pub windows_build: Option<u16>,
 }
 
 /// Why an image does not run on a host.
@@ -101,10 +101,11 @@ fn same_windows(own: &Platform, image: &Platform) -> bool {
     match (&own.os_version, &image.os_version) {
         (_, None) => true,
         (None, Some(_)) => false,
-        (Some(own), Some(image)) => match (windows::build(own), windows::build(image)) {
-            (Some(own), Some(image)) => own == image,
-            _ => own == image,
-        },
+        (Some(own), Some(image)) => {
+            own == image
+                || windows::Version::parse(own)
+                    .is_some_and(|own| windows::Version::parse(image) == Some(own))
+        }
     }
 }
 
