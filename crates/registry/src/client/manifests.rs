@@ -19,50 +19,41 @@ impl Remote {
     /// Resolve once and go on by the digest of the answer: a tag may move between two calls.
     pub async fn resolve(&self, target: &Target) -> Result<Descriptor, ClientError> {
         let step = Step::ReadManifest(show(target));
-        self.first_source(&step, target, async |endpoint| {
-            let call = manifest_call(Method::HEAD, endpoint, target);
-            let answer = self.shared.exchange(endpoint, &call, MAX_MANIFEST_BYTES).await?;
-            match described(&answer, target)? {
-                Some(descriptor) => Ok(descriptor),
-                None => Ok(self.manifest_from(endpoint, target).await?.descriptor),
+        for mirror in self.manifest_mirrors(target) {
+            match self.resolve_from(&mirror, target).await {
+                Ok(found) => return Ok(found),
+                Err(failure) => pass_over(&mirror, &step, failure)?,
             }
-        })
-        .await
+        }
+        let found = self.resolve_from(&self.upstream, target).await;
+        found.map_err(|failure| self.upstream.error(&step, failure))
     }
 
     /// Reads a manifest or index: at most 4 MiB, of the digest asked for or, for a tag, of the digest
     /// that the registry announces. The answer is consistent in itself even when the tag moves meanwhile.
     pub async fn manifest(&self, target: &Target) -> Result<Fetched, ClientError> {
         let step = Step::ReadManifest(show(target));
-        self.first_source(&step, target, async |endpoint| {
-            self.manifest_from(endpoint, target).await
-        })
-        .await
-    }
-
-    /// Asks mirrors, then the registry. Bytes that break a rule are an error at once, also from a
-    /// mirror: passing over them in silence would hide a mirror that lies.
-    async fn first_source<T>(
-        &self,
-        step: &Step,
-        target: &Target,
-        ask: impl AsyncFn(&Endpoint) -> Result<T, Failure>,
-    ) -> Result<T, ClientError> {
-        let sources = self.manifest_sources(target);
-        let (upstream, mirrors) =
-            sources.split_last().expect("the registry itself is always there");
-        for mirror in mirrors {
-            match ask(mirror).await {
+        for mirror in self.manifest_mirrors(target) {
+            match self.manifest_from(&mirror, target).await {
                 Ok(found) => return Ok(found),
-                Err(failure) if failure.class() == ErrorClass::BadInput => {
-                    return Err(mirror.error(step, failure));
-                }
-                Err(failure) => {
-                    tracing::debug!(mirror = %mirror.host.as_str(), %failure, "asking the next source");
-                }
+                Err(failure) => pass_over(&mirror, &step, failure)?,
             }
         }
-        ask(upstream).await.map_err(|failure| upstream.error(step, failure))
+        let found = self.manifest_from(&self.upstream, target).await;
+        found.map_err(|failure| self.upstream.error(&step, failure))
+    }
+
+    async fn resolve_from(
+        &self,
+        endpoint: &Endpoint,
+        target: &Target,
+    ) -> Result<Descriptor, Failure> {
+        let call = manifest_call(Method::HEAD, endpoint, target);
+        let answer = self.shared.exchange(endpoint, &call, MAX_MANIFEST_BYTES).await?;
+        match described(&answer, target)? {
+            Some(descriptor) => Ok(descriptor),
+            None => Ok(self.manifest_from(endpoint, target).await?.descriptor),
+        }
     }
 
     pub(super) async fn manifest_from(
@@ -166,6 +157,16 @@ impl Remote {
         let call = Call::new(Method::DELETE, manifest_url(&self.upstream, target), Access::Delete);
         self.shared.exchange(&self.upstream, &call, MAX_MANIFEST_BYTES).await?.success().map(drop)
     }
+}
+
+/// Goes on after a mirror that failed. Bytes that break a rule are an error at once, also from a
+/// mirror: passing over them in silence would hide a mirror that lies.
+fn pass_over(mirror: &Endpoint, step: &Step, failure: Failure) -> Result<(), ClientError> {
+    if failure.class() == ErrorClass::BadInput {
+        return Err(mirror.error(step, failure));
+    }
+    tracing::debug!(mirror = %mirror.host.as_str(), %failure, "asking the next source");
+    Ok(())
 }
 
 pub(super) fn show(target: &Target) -> String {

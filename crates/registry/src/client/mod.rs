@@ -153,9 +153,9 @@ impl Remote {
         &self.repository
     }
 
-    fn mirrors(&self, wanted: impl Fn(&Mirror) -> bool) -> impl Iterator<Item = Endpoint> {
+    fn mirrors(&self, wanted: impl Fn(&Mirror) -> bool) -> Vec<Endpoint> {
         let mirrors = &self.shared.settings.host(&self.upstream.host).mirrors;
-        mirrors.iter().filter(move |mirror| wanted(mirror)).filter_map(|mirror| {
+        let named = mirrors.iter().filter(|mirror| wanted(mirror)).filter_map(|mirror| {
             let name = match &mirror.prefix {
                 Some(prefix) => format!("{}/{}", prefix.as_str(), self.repository.as_str()),
                 None => self.repository.as_str().to_owned(),
@@ -163,22 +163,25 @@ impl Remote {
             // A name that grows too long by its prefix cannot be on that mirror.
             let name = name.parse().ok()?;
             Some(self.shared.endpoint(&mirror.host, Some(name)))
-        })
+        });
+        named.collect()
     }
 
-    /// Who to ask for a manifest: mirrors in order, then the registry itself.
-    fn manifest_sources(&self, target: &Target) -> Vec<Endpoint> {
-        self.mirrors(|mirror| mirror.pull.allows(target)).chain([self.upstream.clone()]).collect()
+    /// Who to ask for a manifest before the registry itself.
+    fn manifest_mirrors(&self, target: &Target) -> Vec<Endpoint> {
+        self.mirrors(|mirror| mirror.pull.allows(target))
     }
 
-    /// Who to ask for a blob. Its digest is checked, so every mirror may serve it.
+    /// Who to ask for a blob, the registry itself last. Its digest is checked, so every mirror may serve it.
     fn blob_sources(&self) -> Vec<Endpoint> {
-        self.mirrors(|_| true).chain([self.upstream.clone()]).collect()
+        let mut sources = self.mirrors(|_| true);
+        sources.push(self.upstream.clone());
+        sources
     }
 
-    /// Who to ask for lists.
-    fn list_sources(&self) -> Vec<Endpoint> {
-        self.mirrors(|mirror| mirror.discovery).chain([self.upstream.clone()]).collect()
+    /// Who to ask for lists before the registry itself.
+    fn list_mirrors(&self) -> Vec<Endpoint> {
+        self.mirrors(|mirror| mirror.discovery)
     }
 }
 
@@ -207,5 +210,32 @@ impl fmt::Debug for Client {
 impl fmt::Debug for Remote {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Remote({}/{})", self.upstream.host.as_str(), self.repository.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every call can be spawned on a runtime of many threads: checked by the compiler alone.
+    #[allow(dead_code)]
+    fn calls_are_send(
+        remote: &Remote,
+        descriptor: &Descriptor,
+        source: &dyn BlobSource,
+        target: &Target,
+    ) {
+        fn send<T: Send>(_: T) {}
+        send(remote.resolve(target));
+        send(remote.manifest(target));
+        send(remote.push_manifest(target, "", b""));
+        send(remote.blob(descriptor));
+        send(remote.blob_exists(&descriptor.digest));
+        send(remote.push_blob(descriptor, source));
+        send(remote.mount_blob(&descriptor.digest, &remote.repository));
+        send(remote.tags());
+        send(remote.referrers(&descriptor.digest, None));
+        send(remote.delete_manifest(&descriptor.digest));
+        send(remote.delete_blob(&descriptor.digest));
     }
 }

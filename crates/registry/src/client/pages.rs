@@ -68,27 +68,14 @@ struct TagList {
 impl Remote {
     /// All tags, all pages, in the registry's order.
     pub async fn tags(&self) -> Result<Vec<Tag>, ClientError> {
-        self.first_list(&Step::ListTags, async |endpoint| self.tags_from(endpoint).await).await
-    }
-
-    /// Asks the mirrors whose lists are believed, then the registry.
-    pub(super) async fn first_list<T>(
-        &self,
-        step: &Step,
-        ask: impl AsyncFn(&Endpoint) -> Result<T, Failure>,
-    ) -> Result<T, ClientError> {
-        let sources = self.list_sources();
-        let (upstream, mirrors) =
-            sources.split_last().expect("the registry itself is always there");
-        for mirror in mirrors {
-            match ask(mirror).await {
+        for mirror in self.list_mirrors() {
+            match self.tags_from(&mirror).await {
                 Ok(found) => return Ok(found),
-                Err(failure) => {
-                    tracing::debug!(mirror = %mirror.host.as_str(), %failure, "asking the next source");
-                }
+                Err(failure) => pass_over_list(&mirror, &failure),
             }
         }
-        ask(upstream).await.map_err(|failure| upstream.error(step, failure))
+        let found = self.tags_from(&self.upstream).await;
+        found.map_err(|failure| self.upstream.error(&Step::ListTags, failure))
     }
 
     async fn tags_from(&self, endpoint: &Endpoint) -> Result<Vec<Tag>, Failure> {
@@ -109,4 +96,9 @@ impl Remote {
         }
         Ok(tags)
     }
+}
+
+/// Notes that a mirror's list could not be had; the next source is asked.
+pub(super) fn pass_over_list(mirror: &Endpoint, failure: &Failure) {
+    tracing::debug!(mirror = %mirror.host.as_str(), %failure, "asking the next source");
 }

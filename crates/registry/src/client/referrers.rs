@@ -8,7 +8,7 @@ use portolan_core::{Descriptor, Digest, Document, Target, media_type};
 use super::Remote;
 use super::error::{ClientError, Failure, Step};
 use super::http::{Access, Answer, Call, Endpoint};
-use super::pages::Pages;
+use super::pages::{Pages, pass_over_list};
 use crate::ErrorClass;
 use crate::headers::{self, filter_applied};
 
@@ -34,10 +34,14 @@ impl Remote {
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>, ClientError> {
         let step = Step::ListReferrers(*subject);
-        self.first_list(&step, async |endpoint| {
-            self.referrers_from(endpoint, subject, artifact_type).await
-        })
-        .await
+        for mirror in self.list_mirrors() {
+            match self.referrers_from(&mirror, subject, artifact_type).await {
+                Ok(found) => return Ok(found),
+                Err(failure) => pass_over_list(&mirror, &failure),
+            }
+        }
+        let found = self.referrers_from(&self.upstream, subject, artifact_type).await;
+        found.map_err(|failure| self.upstream.error(&step, failure))
     }
 
     async fn referrers_from(

@@ -212,11 +212,14 @@ pub(in crate::client) fn connection_failure(host: &str, source: reqwest::Error) 
     let source = source.without_url();
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(&source);
     while let Some(error) = cause {
-        let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-        if error.is::<rustls::Error>() || inner.is_some_and(|inner| inner.is::<rustls::Error>()) {
+        if error.is::<rustls::Error>() {
             return Failure::Handshake { host: host.to_owned(), source };
         }
-        cause = error.source();
+        // An I/O error that wraps another hides it from `source()`.
+        cause = match error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
     }
     Failure::Connection { host: host.to_owned(), attempts: 1, source }
 }

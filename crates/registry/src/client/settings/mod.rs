@@ -32,7 +32,7 @@ pub struct HostSettings {
     /// What to show a registry that wants to see a certificate.
     pub client_certificate: Option<ClientCertificate>,
     /// Accept any certificate. Anyone on the way can then read and change everything but what is
-    /// pinned by digest, so each connection logs a warning.
+    /// pinned by digest, so a warning is logged.
     pub insecure_skip_verify: bool,
     /// Who is asked first when reading, in this order; the registry itself comes last.
     pub mirrors: Vec<Mirror>,
