@@ -38,7 +38,6 @@ pub enum AssembleError {
 ///
 /// Nothing else goes in but what is passed here: no clock, no tool name, no random, so the same
 /// images give the same digest on every machine.
-#[allow(clippy::result_large_err, reason = "two digests, once per index")]
 pub fn assemble(
     images: Vec<(Descriptor, Platform)>,
     annotations: BTreeMap<String, String>,
