@@ -103,7 +103,7 @@ async fn a_registry_that_says_nothing_is_given_up() {
     let mut settings = quick();
     let limits = &mut settings.defaults_mut().limits;
     (limits.stall_timeout, limits.connect_timeout, limits.retries) =
-        (Duration::from_millis(200), Duration::from_millis(200), 1);
+        (Duration::from_millis(200), Duration::from_millis(200), 4);
     let client =
         portolan_registry::client::Client::new(settings, CredentialStore::anonymous()).unwrap();
     let remote = client.repository(&host, &repository());
@@ -267,7 +267,8 @@ async fn upload_registry(state: Uploads) -> (Server, Arc<Mutex<Uploads>>) {
 }
 
 fn blob(size: usize) -> (Descriptor, BytesSource) {
-    let bytes: Vec<u8> = (0..size).map(|n| (n * 7 % 251) as u8).collect();
+    let mut bytes = (0..=250u8).collect::<Vec<u8>>().repeat(size / 251 + 1);
+    bytes.truncate(size);
     (Descriptor::of("application/octet-stream", &bytes), BytesSource(Bytes::from(bytes)))
 }
 
@@ -712,6 +713,7 @@ async fn the_referrers_api_with_pages_and_filters() {
             };
             let mut headers = vec![("content-type", media_type::OCI_INDEX)];
             if page.is_empty() {
+                headers.push(("link", "</elsewhere>; rel=\"prev\""));
                 headers.push(("link", "<?artifactType=application%2Fvnd.a&page=2>; rel=\"next\""));
             }
             if filters {

@@ -241,7 +241,7 @@ impl Download {
         let repeat = (failure.is_transient() || short) && self.cuts < MAX_CUTS;
         let limits: &Limits = &self.shared.settings.host(&self.sources[0].host).limits;
         let retries = self.retries.get_or_insert_with(|| Retries::new(limits));
-        if repeat && retries.wait(failure.retry_after()).await {
+        if repeat && retries.wait(&failure).await {
             return Ok(());
         }
         let failure = failure.after_attempts(retries.attempts());

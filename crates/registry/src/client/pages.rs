@@ -44,7 +44,7 @@ impl Pages {
     ) -> Result<(), Failure> {
         self.pages += 1;
         self.entries += entries;
-        let Some(link) = answer.header("link").and_then(next_link) else { return Ok(()) };
+        let Some(link) = answer.all_headers("link").find_map(next_link) else { return Ok(()) };
         let next = resolve_location(&answer.url, &link).map_err(Failure::Location)?;
         refuse_downgrade(&endpoint.base, &next)?;
         if !same_origin(&next, &endpoint.base) {

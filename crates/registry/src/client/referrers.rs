@@ -80,8 +80,8 @@ impl Remote {
             let entries = entries(&answer)?;
             pages.turn(&answer, endpoint, entries.len())?;
             let filtered = answer
-                .header("oci-filters-applied")
-                .is_some_and(|v| filter_applied(v, "artifactType"));
+                .all_headers("oci-filters-applied")
+                .any(|value| filter_applied(value, "artifactType"));
             match artifact_type {
                 Some(wanted) if !filtered => {
                     found.extend(

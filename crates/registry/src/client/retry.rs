@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::error::Failure;
 use super::settings::Limits;
 
 /// The first wait; each further one is twice as long.
@@ -11,6 +12,9 @@ const LONGEST: Duration = Duration::from_secs(15);
 /// A server that asks for a longer wait than this by Retry-After is not waited for that long: the
 /// person in front of the terminal rather hears that it is busy.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
+
+/// A server that hangs costs a whole deadline each time, so it gets one more chance, not many.
+const MAX_HANGS: u32 = 1;
 
 /// Whether a status means that the same request may succeed later.
 pub(super) fn is_transient(status: u16) -> bool {
@@ -56,11 +60,13 @@ pub(super) struct Retries {
     limits: Limits,
     started: tokio::time::Instant,
     attempts: u32,
+    /// How many of the attempts ended because nothing moved.
+    hangs: u32,
 }
 
 impl Retries {
     pub(super) fn new(limits: &Limits) -> Self {
-        Self { limits: limits.clone(), started: tokio::time::Instant::now(), attempts: 1 }
+        Self { limits: limits.clone(), started: tokio::time::Instant::now(), attempts: 1, hangs: 0 }
     }
 
     /// How often it was tried by now.
@@ -68,9 +74,15 @@ impl Retries {
         self.attempts
     }
 
-    /// Waits before the next attempt; false when there is none left.
-    pub(super) async fn wait(&mut self, asked: Option<Duration>) -> bool {
-        let elapsed = self.started.elapsed();
+    /// Waits before the next attempt; false when none is left or would help.
+    pub(super) async fn wait(&mut self, failure: &Failure) -> bool {
+        if failure.is_hang() {
+            self.hangs += 1;
+        }
+        if self.hangs > MAX_HANGS {
+            return false;
+        }
+        let (asked, elapsed) = (failure.retry_after(), self.started.elapsed());
         let Some(wait) = delay(self.attempts, asked, elapsed, &self.limits, jitter()) else {
             return false;
         };

@@ -205,7 +205,7 @@ impl Job<'_> {
                 return Err(failure);
             }
             let counted = retries.get_or_insert_with(|| Retries::new(limits));
-            if !counted.wait(failure.retry_after()).await {
+            if !counted.wait(&failure).await {
                 return Err(failure.after_attempts(counted.attempts()));
             }
             if self.recover().await? {

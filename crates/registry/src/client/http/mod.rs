@@ -112,6 +112,11 @@ impl Answer {
         header(&self.headers, name)
     }
 
+    /// All headers of that name that are text: a list may be spread over several.
+    pub(super) fn all_headers(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.headers.get_all(name).iter().filter_map(|value| value.to_str().ok())
+    }
+
     /// Itself, or the failure that its status means.
     pub(super) fn success(self) -> Result<Self, Failure> {
         if self.is_success() { Ok(self) } else { Err(self.failure()) }
@@ -155,6 +160,15 @@ impl Failure {
             Self::Status { status, .. } => retry::is_transient(*status),
             Self::Connection { .. } | Self::Deadline { .. } | Self::Stalled { .. } => true,
             Self::Token { source, .. } => source.is_transient(),
+            _ => false,
+        }
+    }
+
+    /// Whether it ended because nothing came for a whole deadline.
+    pub(super) fn is_hang(&self) -> bool {
+        match self {
+            Self::Deadline { .. } | Self::Stalled { .. } => true,
+            Self::Token { source, .. } => source.is_hang(),
             _ => false,
         }
     }

@@ -36,7 +36,7 @@ impl Shared {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
-            if !failure.is_transient() || !retries.wait(failure.retry_after()).await {
+            if !failure.is_transient() || !retries.wait(&failure).await {
                 return Err(failure.after_attempts(retries.attempts()));
             }
         }
