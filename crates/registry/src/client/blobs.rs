@@ -4,8 +4,9 @@ use ::http::Method;
 use portolan_core::{Digest, Repository};
 
 use super::Remote;
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Call};
+use super::step::Step;
 use crate::headers::resolve_location;
 
 /// The answers here have no body worth reading.

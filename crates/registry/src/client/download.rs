@@ -14,10 +14,11 @@ use portolan_core::{Descriptor, Hasher};
 use reqwest::Response;
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Call, Endpoint, authority, connection_failure, header, judge};
 use super::retry::Retries;
 use super::settings::Limits;
+use super::step::Step;
 use super::{Remote, Shared};
 use crate::ErrorClass;
 use crate::headers::{is_strong_etag, parse_content_range};
@@ -64,6 +65,24 @@ impl Remote {
     /// Reads a blob. It waits its turn when `max_concurrency` others are being read from this
     /// registry; the turn ends with the stream, so read it or drop it.
     pub async fn blob(&self, descriptor: &Descriptor) -> Result<BlobStream, ClientError> {
+        let check = Check::Hashing(Hasher::new(descriptor.digest.algorithm()));
+        self.download(descriptor, check).await
+    }
+
+    /// Reads a blob for a caller that hashes the bytes itself, so that it is done once: the size is
+    /// enforced here, the digest is not. Never to be handed out of this crate.
+    pub(crate) async fn blob_unhashed(
+        &self,
+        descriptor: &Descriptor,
+    ) -> Result<BlobStream, ClientError> {
+        self.download(descriptor, Check::Counting).await
+    }
+
+    async fn download(
+        &self,
+        descriptor: &Descriptor,
+        check: Check,
+    ) -> Result<BlobStream, ClientError> {
         let gates = self.shared.gates(&self.upstream.host);
         let permit =
             gates.downloads.clone().acquire_owned().await.expect("the gates are never closed");
@@ -72,7 +91,7 @@ impl Remote {
             sources: self.blob_sources(),
             descriptor: descriptor.clone(),
             step: Step::ReadBlob(descriptor.digest),
-            hasher: Some(Hasher::new(descriptor.digest.algorithm())),
+            check,
             received: 0,
             flow: None,
             etag: None,
@@ -100,8 +119,7 @@ struct Download {
     sources: Vec<Endpoint>,
     descriptor: Descriptor,
     step: Step,
-    /// None once the digest matched.
-    hasher: Option<Hasher>,
+    check: Check,
     received: u64,
     flow: Option<Flow>,
     /// Of the first answer: the rest must come from the same content.
@@ -111,6 +129,16 @@ struct Download {
     counted_at: u64,
     cuts: u32,
     _permit: OwnedSemaphorePermit,
+}
+
+/// How the bytes are held to their descriptor.
+enum Check {
+    /// Size and digest.
+    Hashing(Hasher),
+    /// Size alone; who reads them hashes them.
+    Counting,
+    /// All bytes came and passed.
+    Passed,
 }
 
 /// An answer whose body is being read.
@@ -147,7 +175,7 @@ impl Download {
                 }
                 Ok(Ok(None)) => return self.finish().map_err(|failure| self.error(failure)),
                 // All is there and checked; how the connection ends does not matter.
-                _ if self.hasher.is_none() => return Ok(None),
+                _ if matches!(self.check, Check::Passed) => return Ok(None),
                 Ok(Err(error)) => connection_failure(&authority(flow.response.url()), error),
                 Err(_) => Failure::Stalled { limit, moved: self.received, attempts: 1 },
             };
@@ -166,10 +194,11 @@ impl Download {
             return Ok(None);
         }
         let after = self.received + bytes.len() as u64;
-        let Some(hasher) = self.hasher.as_mut().filter(|_| after <= self.descriptor.size) else {
-            return Err(self.size_failure(after, true));
-        };
-        hasher.update(&bytes);
+        match &mut self.check {
+            _ if after > self.descriptor.size => return Err(self.size_failure(after, true)),
+            Check::Hashing(hasher) => hasher.update(&bytes),
+            Check::Counting | Check::Passed => {}
+        }
         self.received = after;
         if after == self.descriptor.size {
             self.finish()?;
@@ -179,7 +208,7 @@ impl Download {
 
     /// Compares the digest, once.
     fn finish(&mut self) -> Result<Option<Bytes>, Failure> {
-        if let Some(hasher) = self.hasher.take() {
+        if let Check::Hashing(hasher) = std::mem::replace(&mut self.check, Check::Passed) {
             let actual = hasher.finish();
             if actual != self.descriptor.digest {
                 return Err(Failure::digest(self.descriptor.digest, actual));

@@ -10,6 +10,7 @@ use portolan_core::{Digest, Host, Repository};
 
 use super::answer::ErrorBody;
 use super::credentials::CredentialError;
+use super::step::Step;
 use crate::ErrorClass;
 use crate::headers::{LocationError, ParseChallengeError};
 
@@ -25,58 +26,6 @@ struct Inner {
     host: Host,
     repository: Option<Repository>,
     failure: Failure,
-}
-
-/// What was being done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Step {
-    /// Setting up connections from the settings.
-    Connect,
-    /// Checking a login.
-    Login,
-    /// Reading a manifest by tag or digest, as written here.
-    ReadManifest(String),
-    /// Writing a manifest.
-    WriteManifest(String),
-    /// Deleting a manifest or tag.
-    DeleteManifest(String),
-    /// Looking whether a blob is there.
-    FindBlob(Digest),
-    /// Downloading a blob.
-    ReadBlob(Digest),
-    /// Uploading a blob.
-    WriteBlob(Digest),
-    /// Mounting a blob from another repository.
-    MountBlob(Digest),
-    /// Deleting a blob.
-    DeleteBlob(Digest),
-    /// Listing tags.
-    ListTags,
-    /// Listing what refers to a manifest.
-    ListReferrers(Digest),
-    /// Changing the list of referrers that is kept under a tag.
-    ChangeReferrers(Digest),
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect => f.write_str("preparing connections"),
-            Self::Login => f.write_str("checking the login"),
-            Self::ReadManifest(target) => write!(f, "reading manifest {target}"),
-            Self::WriteManifest(target) => write!(f, "writing manifest {target}"),
-            Self::DeleteManifest(target) => write!(f, "deleting manifest {target}"),
-            Self::FindBlob(digest) => write!(f, "looking for blob {digest}"),
-            Self::ReadBlob(digest) => write!(f, "downloading blob {digest}"),
-            Self::WriteBlob(digest) => write!(f, "uploading blob {digest}"),
-            Self::MountBlob(digest) => write!(f, "mounting blob {digest}"),
-            Self::DeleteBlob(digest) => write!(f, "deleting blob {digest}"),
-            Self::ListTags => f.write_str("listing tags"),
-            Self::ListReferrers(digest) => write!(f, "listing referrers of {digest}"),
-            Self::ChangeReferrers(digest) => write!(f, "changing the referrers list of {digest}"),
-        }
-    }
 }
 
 /// What happened.
@@ -446,5 +395,61 @@ impl fmt::Display for ClientError {
 impl std::error::Error for ClientError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         std::error::Error::source(&self.0.failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts() {
+        let host: Host = "r.example".parse().unwrap();
+        let repository: Repository = "a/b".parse().unwrap();
+        let (one, two) = (Digest::sha256(b"1"), Digest::sha256(b"2"));
+        let seconds = Duration::from_secs;
+        for (failure, class, expected) in [
+            (Failure::digest(one, two), ErrorClass::BadInput, format!("digest {two}, not {one}")),
+            (
+                Failure::Size { expected: 5, actual: 7, more: true },
+                ErrorClass::BadInput,
+                "7 bytes or more, its descriptor says 5".into(),
+            ),
+            (
+                Failure::Stalled { limit: seconds(30), moved: 9, attempts: 2 },
+                ErrorClass::Transport,
+                "no byte moved for 30 s, after 9 bytes (tried 2 times)".into(),
+            ),
+            (
+                Failure::Deadline { limit: seconds(60), attempts: 1 },
+                ErrorClass::Transport,
+                "within 60 s; the deadline is `request_timeout`".into(),
+            ),
+            (
+                Failure::InsecureRedirect { from: "x".into(), to: "y".into() },
+                ErrorClass::Transport,
+                "x redirects to plain http at y; refused".into(),
+            ),
+            (Failure::TooLarge { limit: 4 }, ErrorClass::BadInput, "larger than 4 bytes".into()),
+            (
+                Failure::Source(std::io::Error::other("disk")),
+                ErrorClass::Local,
+                "the content to upload cannot be read".into(),
+            ),
+        ] {
+            let error = ClientError::new(Step::ReadBlob(one), &host, Some(&repository), failure);
+            let text = error.to_string();
+            assert_eq!(error.class(), class, "{text}");
+            let begin = format!("downloading blob {one} at r.example/a/b: ");
+            assert!(text.starts_with(&begin) && text.contains(&expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_source_s_own_class_counts() {
+        let host: Host = "r.example".parse().unwrap();
+        let inner = ClientError::new(Step::ListTags, &host, None, Failure::TooLarge { limit: 1 });
+        let outer = Failure::Source(std::io::Error::other(inner));
+        assert_eq!(outer.class(), ErrorClass::BadInput);
     }
 }

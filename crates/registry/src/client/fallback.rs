@@ -9,9 +9,10 @@ use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Document, Index, Tag, Target, media_type};
 
 use super::Remote;
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Call};
 use super::retry::jitter;
+use super::step::Step;
 
 /// How often a change is repeated when another writer undid it.
 const ATTEMPTS: u32 = 8;

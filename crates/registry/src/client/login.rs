@@ -3,8 +3,9 @@
 use ::http::Method;
 use portolan_core::Host;
 
-use super::error::{ClientError, Step};
+use super::error::ClientError;
 use super::http::{Access, Answer, Call};
+use super::step::Step;
 use super::{Client, Credential, CredentialStore};
 
 /// What a registry made of a credential.

@@ -6,8 +6,9 @@ use bytes::Bytes;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Document, Tag, Target, media_type};
 
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Answer, Call, Endpoint, Payload};
+use super::step::Step;
 use super::{Fetched, Pushed, Remote};
 use crate::ErrorClass;
 use crate::headers;

@@ -27,6 +27,7 @@ mod retry;
 mod secret;
 mod settings;
 mod source;
+mod step;
 mod upload;
 
 use std::collections::HashMap;
@@ -43,13 +44,14 @@ use self::http::{Connections, Endpoint, api_url};
 pub use answer::ErrorBody;
 pub use credentials::{Credential, CredentialError, CredentialStore, Erased, HelperError, Stored};
 pub use download::BlobStream;
-pub use error::{ClientError, Failure, Step};
+pub use error::{ClientError, Failure};
 pub use login::LoginCheck;
 pub use secret::Secret;
 pub use settings::{
     ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, Settings, SettingsError,
 };
 pub use source::{BlobSource, BytesSource, FileSource, RemoteSource, SourceStream};
+pub use step::Step;
 pub use upload::Upload;
 
 /// Connections, settings, credentials and tokens, shared by all repositories. Cheap to clone.

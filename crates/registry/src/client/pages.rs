@@ -8,8 +8,9 @@ use serde::Deserialize;
 use url::Url;
 
 use super::Remote;
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Answer, Call, Endpoint, authority, refuse_downgrade};
+use super::step::Step;
 use crate::headers::{next_link, resolve_location, same_origin};
 
 /// A list with more pages than this does not end.

@@ -6,9 +6,10 @@ use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Document, Target, media_type};
 
 use super::Remote;
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Answer, Call, Endpoint};
 use super::pages::{Pages, pass_over_list};
+use super::step::Step;
 use crate::ErrorClass;
 use crate::headers::{self, filter_applied};
 

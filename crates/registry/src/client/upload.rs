@@ -13,10 +13,11 @@ use portolan_core::Descriptor;
 use url::Url;
 
 use super::Remote;
-use super::error::{ClientError, Failure, Step};
+use super::error::{ClientError, Failure};
 use super::http::{Access, Answer, Call, Payload, Progress, refuse_downgrade};
 use super::retry::Retries;
 use super::source::{BlobSource, SourceStream};
+use super::step::Step;
 use crate::headers::{parse_upload_range, resolve_location};
 
 /// Blobs up to this size (configurations, artifacts) are tried in a single request.

@@ -97,7 +97,9 @@ fn router(
 }
 
 /// A plain HTTP server.
-pub(crate) async fn serve(handler: impl Fn(&Seen) -> Response + Clone + Send + Sync + 'static) -> Server {
+pub(crate) async fn serve(
+    handler: impl Fn(&Seen) -> Response + Clone + Send + Sync + 'static,
+) -> Server {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     serve_on(listener, handler)
 }
