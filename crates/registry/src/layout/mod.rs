@@ -59,7 +59,7 @@ struct Shared {
     /// The last reading of `index.json`, with the file it was read from.
     view: Mutex<Option<(Stamp, Arc<View>)>>,
     /// What manifests say; true for ever, since a digest never changes its content.
-    facts: Mutex<HashMap<Digest, Facts>>,
+    facts: Mutex<HashMap<Digest, Arc<Facts>>>,
     /// Writers of this process queue here, so that only one of them contends with others'.
     writers: Mutex<()>,
 }
@@ -299,16 +299,16 @@ impl Layout {
         View::build(index, &mut |digest| self.facts(digest))
     }
 
-    fn facts(&self, digest: &Digest) -> Option<Facts> {
+    fn facts(&self, digest: &Digest) -> Option<Arc<Facts>> {
         if let Some(known) = lock(&self.shared.facts).get(digest) {
-            return Some(known.clone());
+            return Some(Arc::clone(known));
         }
         let path = self.blob_path(digest);
         let bytes = durable::read_bounded(&path, MAX_MANIFEST_BYTES as u64).ok().flatten()?;
-        let facts = facts::read(&bytes).ok()?;
+        let facts = Arc::new(facts::read(&bytes).ok()?);
         let mut remembered = lock(&self.shared.facts);
         if bytes.len() <= MAX_REMEMBERED_BYTES && remembered.len() < MAX_REMEMBERED {
-            remembered.insert(*digest, facts.clone());
+            remembered.insert(*digest, Arc::clone(&facts));
         }
         Some(facts)
     }

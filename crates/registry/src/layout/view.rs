@@ -1,6 +1,7 @@
 //! What `index.json` means: tags, manifests, referrers, ready to be asked.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use portolan_core::{Descriptor, Digest, Tag};
 
@@ -35,7 +36,7 @@ impl View {
     /// unreadable, which hides its relations and nothing else.
     pub(crate) fn build(
         index: &IndexFile,
-        facts: &mut dyn FnMut(&Digest) -> Option<Facts>,
+        facts: &mut dyn FnMut(&Digest) -> Option<Arc<Facts>>,
     ) -> Self {
         let mut view = Self::default();
         view.read_names(index);
@@ -101,7 +102,7 @@ impl View {
 
     /// Registries that lacked the referrers API kept referrers in an index under a tag made of
     /// the subject's digest. The manifests it names count even where they are listed nowhere else.
-    fn read_fallback_tags(&mut self, facts: &mut dyn FnMut(&Digest) -> Option<Facts>) {
+    fn read_fallback_tags(&mut self, facts: &mut dyn FnMut(&Digest) -> Option<Arc<Facts>>) {
         let lists: Vec<Digest> = self
             .tags
             .iter()
@@ -109,7 +110,8 @@ impl View {
             .map(|(_, list)| list.digest)
             .collect();
         for list in lists {
-            for child in facts(&list).map(|facts| facts.children).unwrap_or_default() {
+            let Some(list) = facts(&list) else { continue };
+            for child in &list.children {
                 let Some(facts) = facts(&child.digest) else { continue };
                 let Some(subject) = facts.subject else { continue };
                 let known = self.referrers.entry(subject).or_default();
@@ -124,12 +126,12 @@ impl View {
     /// Finds what only indexes lead to; returns every manifest that is part of an index.
     fn follow(
         &mut self,
-        mut queue: Vec<(Facts, usize)>,
-        facts: &mut dyn FnMut(&Digest) -> Option<Facts>,
+        mut queue: Vec<(Arc<Facts>, usize)>,
+        facts: &mut dyn FnMut(&Digest) -> Option<Arc<Facts>>,
     ) -> BTreeSet<Digest> {
         let mut parts = BTreeSet::new();
         while let Some((parent, depth)) = queue.pop() {
-            for child in parent.children {
+            for child in &parent.children {
                 parts.insert(child.digest);
                 let known = self.listed.contains_key(&child.digest)
                     || self.reachable.contains_key(&child.digest);
@@ -185,7 +187,7 @@ mod tests {
 
     fn build(index: &IndexFile, facts: &[(Digest, Facts)]) -> View {
         let facts: HashMap<_, _> = facts.iter().cloned().collect();
-        View::build(index, &mut |digest| facts.get(digest).cloned())
+        View::build(index, &mut |digest| facts.get(digest).cloned().map(Arc::new))
     }
 
     #[test]

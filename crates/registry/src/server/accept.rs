@@ -15,7 +15,8 @@ use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Sleep};
+use tokio::task::JoinSet;
+use tokio::time::Sleep;
 use tokio_rustls::TlsAcceptor;
 
 use super::config::Limits;
@@ -36,8 +37,10 @@ pub(super) async fn run(
     let graceful = GracefulShutdown::new();
     let places = Arc::new(Semaphore::new(limits.max_connections));
     let builder = Arc::new(builder(limits));
+    let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
+        while connections.try_join_next().is_some() {}
         let place = tokio::select! {
             place = Arc::clone(&places).acquire_owned() => place,
             () = &mut shutdown => break,
@@ -62,17 +65,19 @@ pub(super) async fn run(
             tls: tls.clone(),
             watcher: graceful.watcher(),
             idle: limits.idle_timeout,
+            opening: limits.header_timeout,
             handshake: limits.handshake_timeout,
         };
-        tokio::spawn(async move {
+        connections.spawn(async move {
             connection.serve(stream).await;
             drop(place);
         });
     }
     drop(listener);
     if tokio::time::timeout(limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
-        tracing::warn!("requests under way were cut off at shutdown");
+        tracing::warn!("requests under way are cut off");
     }
+    connections.shutdown().await;
 }
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
@@ -100,6 +105,7 @@ struct Connection {
     tls: Option<TlsAcceptor>,
     watcher: Watcher,
     idle: Duration,
+    opening: Duration,
     handshake: Duration,
 }
 
@@ -107,7 +113,6 @@ impl Connection {
     async fn serve(self, stream: TcpStream) {
         // Answers are written whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let stream = Guarded::new(stream, self.idle);
         match self.tls.clone() {
             None => self.speak(stream).await,
             Some(tls) => match tokio::time::timeout(self.handshake, tls.accept(stream)).await {
@@ -122,6 +127,7 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
+        let stream = Guarded::new(stream, self.idle, self.opening);
         let service = TowerToHyperService::new(self.router);
         let connection =
             self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
@@ -132,21 +138,30 @@ impl Connection {
     }
 }
 
-/// A stream whose peer must take what is written to it: a reader that stops reading would
-/// otherwise hold its connection and its buffers for ever.
-struct Guarded {
-    stream: TcpStream,
+/// How many bytes it takes to see which version of HTTP a client speaks: the preface of HTTP/2.
+const PREFACE: usize = 24;
+
+/// A stream whose peer must keep it moving where nobody else watches: it must begin to speak,
+/// and it must take what is written to it. One that does neither would otherwise hold its
+/// connection and its buffers for ever.
+struct Guarded<S> {
+    stream: S,
     idle: Duration,
     /// Runs while a write waits.
     stuck: Option<Pin<Box<Sleep>>>,
+    /// Runs until the client has said enough for its version to be known; from then on the
+    /// limits of that version apply.
+    opening: Option<Pin<Box<Sleep>>>,
+    received: usize,
 }
 
-impl Guarded {
-    fn new(stream: TcpStream, idle: Duration) -> Self {
-        Self { stream, idle, stuck: None }
+impl<S> Guarded<S> {
+    fn new(stream: S, idle: Duration, opening: Duration) -> Self {
+        let opening = Some(Box::pin(tokio::time::sleep(opening)));
+        Self { stream, idle, stuck: None, opening, received: 0 }
     }
 
-    fn watch<T>(
+    fn watch_write<T>(
         &mut self,
         context: &mut Context<'_>,
         poll: Poll<io::Result<T>>,
@@ -156,34 +171,49 @@ impl Guarded {
             return poll;
         }
         let idle = self.idle;
-        let stuck = self
-            .stuck
-            .get_or_insert_with(|| Box::pin(tokio::time::sleep_until(Instant::now() + idle)));
-        match stuck.as_mut().poll(context) {
-            Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            Poll::Pending => Poll::Pending,
-        }
+        let stuck = self.stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
+        timed_out(stuck, context)
     }
 }
 
-impl AsyncRead for Guarded {
+/// An error once the time is over.
+fn timed_out<T>(timer: &mut Pin<Box<Sleep>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
+    match timer.as_mut().poll(context) {
+        Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
+        Poll::Pending => Poll::Pending,
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let poll = Pin::new(&mut self.stream).poll_read(context, buffer);
+        if self.opening.is_none() {
+            return poll;
+        }
+        self.received += buffer.filled().len() - before;
+        if self.received >= PREFACE {
+            self.opening = None;
+        }
+        match (&mut self.opening, &poll) {
+            (Some(opening), Poll::Pending) => timed_out(opening, context),
+            _ => poll,
+        }
     }
 }
 
-impl AsyncWrite for Guarded {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch(context, poll)
+        self.watch_write(context, poll)
     }
 
     fn poll_write_vectored(
@@ -192,7 +222,7 @@ impl AsyncWrite for Guarded {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let poll = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.watch(context, poll)
+        self.watch_write(context, poll)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -200,7 +230,8 @@ impl AsyncWrite for Guarded {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let poll = Pin::new(&mut self.stream).poll_flush(context);
+        self.watch_write(context, poll)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

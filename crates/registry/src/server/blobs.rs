@@ -161,8 +161,9 @@ pub(super) async fn status(
     id: UploadId,
 ) -> Result<Response, ApiError> {
     let layout = existing(app, &name).await?;
-    let session = open(app, &layout, &id).await?;
-    Ok(session_reply(StatusCode::NO_CONTENT, &name, &id, session.size()).empty())
+    let (uploads, session) = (app.uploads(), id.clone());
+    let size = blocking(move || uploads.size(&layout, &session)).await?;
+    Ok(session_reply(StatusCode::NO_CONTENT, &name, &id, size).empty())
 }
 
 /// DELETE of a session.
@@ -413,7 +414,21 @@ async fn existing(app: &App, name: &Repository) -> Result<Layout, ApiError> {
     blocking(move || store.existing(&name)).await
 }
 
+/// Takes a session over. A client whose line was cut comes back before the server has noticed
+/// that the old request is dead, so a busy session is waited for a little.
 async fn open(app: &App, layout: &Layout, id: &UploadId) -> Result<Session, ApiError> {
+    const TRIES: u32 = 20;
+    const PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+    for _ in 1..TRIES {
+        match try_open(app, layout, id).await {
+            Err(error) if error.code() == Code::UploadBusy => tokio::time::sleep(PAUSE).await,
+            other => return other,
+        }
+    }
+    try_open(app, layout, id).await
+}
+
+async fn try_open(app: &App, layout: &Layout, id: &UploadId) -> Result<Session, ApiError> {
     let (uploads, layout, id) = (app.uploads(), layout.clone(), id.clone());
     blocking(move || uploads.open(&layout, &id)).await
 }

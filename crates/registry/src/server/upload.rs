@@ -107,6 +107,15 @@ impl Uploads {
         Ok(Session { path, file, size, progress })
     }
 
+    /// How many bytes a session has, also while another request writes to it.
+    pub(super) fn size(&self, layout: &Layout, id: &UploadId) -> Result<u64, ApiError> {
+        match fs::metadata(path(layout, id)) {
+            Ok(metadata) => Ok(metadata.len()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(ApiError::upload_unknown()),
+            Err(e) => Err(ApiError::io("look at an upload", &e)),
+        }
+    }
+
     /// Gives a session up and frees its space.
     pub(super) fn cancel(&self, session: Session) -> Result<(), ApiError> {
         self.known().remove(&session.path);

@@ -77,11 +77,15 @@ async fn a_client_that_stops_sending_is_let_go_and_can_go_on() {
 #[tokio::test]
 async fn a_client_that_never_finishes_its_head_is_let_go() {
     let (_root, registry) = with(|c| c.limits.header_timeout = Duration::from_millis(200)).await;
-    let mut stream = TcpStream::connect(registry.address).await.unwrap();
-    stream.write_all(b"GET /v2/ HTTP/1.1\r\nHost:").await.unwrap();
-    let mut answer = Vec::new();
-    let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer));
-    let _ = read.await.expect("the server closes the connection");
+    let whole = "GET /v2/ HTTP/1.1\r\nHost: x\r\n\r\n";
+    // In the middle of the head, before it, in a preface of HTTP/2, after a first request.
+    for beginning in ["GET /v2/ HTTP/1.1\r\nHost:", "", "PRI * HTTP", whole] {
+        let mut stream = TcpStream::connect(registry.address).await.unwrap();
+        stream.write_all(beginning.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let read = tokio::time::timeout(Duration::from_secs(10), stream.read_to_end(&mut answer));
+        assert!(read.await.is_ok(), "the connection stays open after {beginning:?}");
+    }
     assert_eq!(registry.get("/v2/").await.status(), 200);
 }
 
