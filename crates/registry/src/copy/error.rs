@@ -35,6 +35,18 @@ pub enum CopyError {
         #[source]
         source: ImageError,
     },
+    /// A blob arrived with other bytes than its digest names.
+    #[error(
+        "blob {expected} from {from} has digest {actual}: it was damaged or replaced, nothing of it is kept; copy from elsewhere, or have the image pushed again"
+    )]
+    WrongDigest {
+        /// What was asked for.
+        expected: Digest,
+        /// What came.
+        actual: Digest,
+        /// From where.
+        from: String,
+    },
     /// The destination was written with a digest that the image does not have.
     #[error(
         "the destination names {wanted}, but what would be there is {found}; leave the digest out or copy that image"
@@ -120,7 +132,8 @@ impl CopyError {
                 Some(source.class())
             }
             Self::Platform(source) => source.class(),
-            Self::OtherDigest { .. }
+            Self::WrongDigest { .. }
+            | Self::OtherDigest { .. }
             | Self::TooDeep { .. }
             | Self::TooMany { .. }
             | Self::ManifestsTooLarge { .. }

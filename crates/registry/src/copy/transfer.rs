@@ -10,8 +10,8 @@ use portolan_core::Descriptor;
 use tokio::sync::mpsc;
 
 use super::CopyError;
-use crate::client::{BlobSource, Remote, RemoteSource, SourceStream, Upload};
-use crate::images::{BlobBytes, ImageError, LayoutSource, Place, blocking};
+use crate::client::{BlobSource, BlobStream, Remote, RemoteSource, SourceStream, Upload};
+use crate::images::{ImageError, LayoutSource, Place, blocking};
 use crate::layout::{Layout, LayoutError};
 use crate::progress::{BlobOutcome, Progress};
 
@@ -43,7 +43,7 @@ impl Transfer {
                 let source = LayoutSource { layout: from.clone(), digest: blob.digest };
                 self.upload(to, source, &blob).await?
             }
-            (Place::Remote(_), Place::Layout(to)) => self.download(to, &blob).await?,
+            (Place::Remote(from), Place::Layout(to)) => self.download(from, to, &blob).await?,
             (Place::Layout(from), Place::Layout(to)) => self.link(from, to, &blob).await?,
         };
         self.progress.finished(&blob, outcome);
@@ -90,11 +90,18 @@ impl Transfer {
         }
     }
 
-    async fn download(&self, to: &Layout, blob: &Descriptor) -> Result<BlobOutcome, CopyError> {
+    /// The writer hashes what it writes and gives the file its name only if the digest is right,
+    /// so the client need not hash the same bytes.
+    async fn download(
+        &self,
+        from: &Remote,
+        to: &Layout,
+        blob: &Descriptor,
+    ) -> Result<BlobOutcome, CopyError> {
         if is_present(to, blob).map_err(self.failed(blob))? {
             return Ok(BlobOutcome::Present);
         }
-        let bytes = self.from.blob(blob).await.map_err(self.failed(blob))?;
+        let bytes = from.blob_unhashed(blob).await.map_err(self.failed(blob))?;
         self.write(to, bytes, blob).await?;
         Ok(BlobOutcome::Copied)
     }
@@ -135,7 +142,7 @@ impl Transfer {
     async fn write(
         &self,
         to: &Layout,
-        mut bytes: BlobBytes,
+        mut bytes: BlobStream,
         blob: &Descriptor,
     ) -> Result<(), CopyError> {
         let (batches, incoming) = mpsc::channel(BATCHES_WAITING);
@@ -161,12 +168,16 @@ impl Transfer {
                 }
             }
         }
+        self.progress.advanced(blob, position);
         if !broken {
             // A writer that is gone has failed, and says so below.
             let _ = batches.send(Message::Batch(batch)).await;
             let _ = batches.send(Message::End).await;
         }
         match writer.await {
+            Ok(Err(LayoutError::DigestMismatch { expected, actual })) => {
+                Err(CopyError::WrongDigest { expected, actual, from: self.from.to_string() })
+            }
             Ok(result) => result.map_err(self.failed(blob)),
             Err(error) => std::panic::resume_unwind(error.into_panic()),
         }
@@ -176,7 +187,7 @@ impl Transfer {
 /// What the writing thread is told. Silence means that the copy was given up.
 enum Message {
     Batch(Vec<Bytes>),
-    /// All bytes have come and their digest was right.
+    /// All bytes have come; now their digest decides.
     End,
 }
 

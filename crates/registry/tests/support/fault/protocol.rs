@@ -165,10 +165,10 @@ impl Registry {
             (None, _) | (_, Fault::IgnoreRange) => Answer { body: Arc::clone(bytes), ..answer },
             (Some(from), _) if from >= bytes.len() => Answer::error(416, "RANGE", "range"),
             (Some(from), fault) => {
-                let lie = usize::from(matches!(fault, Fault::WrongContentRange));
+                let from = from + usize::from(matches!(fault, Fault::WrongContentRange));
                 let (total, last) = (bytes.len(), bytes.len() - 1);
-                let range = format!("bytes {}-{last}/{total}", from.saturating_sub(lie));
-                let part = Arc::new(bytes[from.saturating_sub(lie)..].to_vec());
+                let range = format!("bytes {from}-{last}/{total}");
+                let part = Arc::new(bytes[from..].to_vec());
                 Answer { status: 206, body: part, ..answer }.header("content-range", range)
             }
         }
