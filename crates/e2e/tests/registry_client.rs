@@ -7,10 +7,10 @@ use portolan_e2e::{
 
 const ARM64: &str = "linux/arm64";
 
+#[allow(clippy::print_stdout, reason = "a failed test shows which registry it was")]
 fn each(test: impl Fn(&Registry)) {
     for kind in RegistryKind::ALL {
         let registry = kind.start().expect("the registry starts");
-        // The captured output of a failed test says which of the three it was.
         println!("== {kind:?}");
         test(&registry);
     }

@@ -27,7 +27,8 @@ fn crane_pushes_pulls_copies_and_deletes_an_index() {
     assert_eq!(digest(&reference), digest(&hello_reference()));
     assert_eq!(crane(&["digest", &reference]).trim(), digest(&hello_reference()));
     assert_eq!(crane(&["ls", &format!("{}/crane/hello", registry.address)]).trim(), "1");
-    crane(&["validate", "--remote", &reference]);
+    let raw = json(&crane(&["manifest", &reference]));
+    assert_eq!(raw["manifests"].as_array().map(Vec::len), Some(5));
 
     let copy = format!("{}/crane/other:2", registry.address);
     crane(&["copy", &reference, &copy]);
