@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use sha2::{Digest as _, Sha256};
+use portolan_core::{Algorithm, Hasher};
 
 use super::command::say;
 
@@ -101,15 +101,21 @@ fn choose_base(
 }
 
 /// Everything that decides what a part's bytes will be.
-#[derive(Debug, Default)]
-pub(crate) struct Recipe(Sha256);
+#[derive(Debug)]
+pub(crate) struct Recipe(Hasher);
+
+impl Default for Recipe {
+    fn default() -> Self {
+        Self(Hasher::new(Algorithm::Sha256))
+    }
+}
 
 impl Recipe {
     /// One labelled ingredient. Lengths are hashed too, so that no two lists of ingredients
     /// run together into the same bytes.
     pub(crate) fn with(mut self, label: &str, value: &[u8]) -> Self {
         for piece in [label.as_bytes(), value] {
-            self.0.update((piece.len() as u64).to_le_bytes());
+            self.0.update(&(piece.len() as u64).to_le_bytes());
             self.0.update(piece);
         }
         self
@@ -124,16 +130,8 @@ impl Recipe {
 
     /// Twelve hexadecimal digits: enough to tell the recipes of one part apart.
     fn short(&self) -> String {
-        hex(&self.0.clone().finalize())[..12].to_owned()
+        self.0.clone().finish().short()
     }
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// Removes a folder that may not be there.

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 
-use super::cache::hex;
 use super::command::run;
 use super::state::State;
 
@@ -105,7 +104,7 @@ fn random_token() -> Result<String> {
     let mut bytes = [0; 16];
     let mut source = fs::File::open("/dev/urandom").context("open /dev/urandom")?;
     source.read_exact(&mut bytes).context("read /dev/urandom")?;
-    Ok(hex(&bytes))
+    Ok(format!("{:032x}", u128::from_ne_bytes(bytes)))
 }
 
 /// A line of the API server's token file.

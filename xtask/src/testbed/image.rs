@@ -1,16 +1,15 @@
 //! Container images of one layer, written as an OCI layout: the same files give the same bytes.
 
-use std::fs;
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
-use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
+use anyhow::{Result, bail};
+use portolan_core::Platform;
+use serde_json::json;
 
-use super::cache::hex;
+use crate::layout::{Layer, LayoutWriter};
 
 /// Changes when the bytes for the same files change, so that cached images are made again.
-pub(crate) const FORMAT: &str = "layout 1";
+pub(crate) const FORMAT: &str = "layout 2";
 
 /// What an image is made of.
 #[derive(Debug, Default)]
@@ -24,56 +23,18 @@ pub(crate) struct Contents {
 
 /// Writes the layout into the empty folder `to`.
 pub(crate) fn write_layout(contents: &Contents, to: &Path) -> Result<()> {
-    let layer = layer(contents)?;
-    let layer_digest = write_blob(to, &layer)?;
+    let writer = LayoutWriter::new(to)?;
+    let tar = layer(contents)?;
+    let tar = Layer::tar(&tar);
+    let stored = writer.layer(&tar)?;
     let config = json!({
-        "os": "linux",
-        "architecture": architecture()?,
-        "config": {
-            "Entrypoint": contents.entrypoint,
-            "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
-            "WorkingDir": "/",
-        },
-        "rootfs": { "type": "layers", "diff_ids": [layer_digest] },
+        "Entrypoint": contents.entrypoint,
+        "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
+        "WorkingDir": "/",
     });
-    let config = serde_json::to_vec(&config)?;
-    let manifest = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.manifest.v1+json",
-        "config": descriptor("application/vnd.oci.image.config.v1+json", to, &config)?,
-        "layers": [descriptor("application/vnd.oci.image.layer.v1.tar", to, &layer)?],
-    });
-    let manifest = serde_json::to_vec(&manifest)?;
-    let index = json!({
-        "schemaVersion": 2,
-        "mediaType": "application/vnd.oci.image.index.v1+json",
-        "manifests": [descriptor("application/vnd.oci.image.manifest.v1+json", to, &manifest)?],
-    });
-    fs::write(to.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
-    fs::write(to.join("index.json"), serde_json::to_vec(&index)?)?;
-    Ok(())
-}
-
-fn architecture() -> Result<&'static str> {
-    Ok(match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => bail!("no image name for the architecture {other} is known: add it here"),
-    })
-}
-
-fn descriptor(media_type: &str, to: &Path, bytes: &[u8]) -> Result<Value> {
-    let digest = write_blob(to, bytes)?;
-    Ok(json!({ "mediaType": media_type, "digest": digest, "size": bytes.len() }))
-}
-
-fn write_blob(to: &Path, bytes: &[u8]) -> Result<String> {
-    let name = hex(&Sha256::digest(bytes));
-    let dir = to.join("blobs").join("sha256");
-    fs::create_dir_all(&dir).with_context(|| format!("create {}", dir.display()))?;
-    let path = dir.join(&name);
-    fs::write(&path, bytes).with_context(|| format!("write {}", path.display()))?;
-    Ok(format!("sha256:{name}"))
+    let here = Platform::new("linux", std::env::consts::ARCH).normalised();
+    let image = writer.image(&here, config, &[stored], &[tar.diff_id])?;
+    writer.finish(image, None)
 }
 
 /// The layer: folders first, then files and links, owned by root, without times.
@@ -141,6 +102,8 @@ fn header(tar: &mut Vec<u8>, entry: Entry<'_>) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn contents() -> Contents {
