@@ -65,7 +65,7 @@ impl Remote {
     /// Reads a blob. It waits its turn when `max_concurrency` others are being read from this
     /// registry; the turn ends with the stream, so read it or drop it.
     pub async fn blob(&self, descriptor: &Descriptor) -> Result<BlobStream, ClientError> {
-        let check = Check::Hashing(Hasher::new(descriptor.digest.algorithm()));
+        let check = Check::Hashing(Box::new(Hasher::new(descriptor.digest.algorithm())));
         self.download(descriptor, check).await
     }
 
@@ -134,7 +134,7 @@ struct Download {
 /// How the bytes are held to their descriptor.
 enum Check {
     /// Size and digest.
-    Hashing(Hasher),
+    Hashing(Box<Hasher>),
     /// Size alone; who reads them hashes them.
     Counting,
     /// All bytes came and passed.

@@ -114,6 +114,6 @@ mod tests {
         odd.annotations.insert(ATTESTED.to_owned(), "sha256:zz".to_owned());
         let a = entry(b"a");
         let index = Index::new(vec![odd, a.clone()]);
-        assert_eq!(narrowed(&index, &[a.clone()]).manifests, [a]);
+        assert_eq!(narrowed(&index, std::slice::from_ref(&a)).manifests, [a]);
     }
 }

@@ -10,12 +10,15 @@ use super::Fault;
 use super::wire::{Answer, Request};
 use crate::support::image::{Image, to_json};
 
+/// A manifest's media type and bytes.
+type Stored = (String, Arc<Vec<u8>>);
+
 /// One repository's content.
 #[derive(Debug, Default, Clone)]
 pub struct Repository {
     pub tags: BTreeMap<String, Digest>,
     /// By the digest they are asked under: a lying server may hold other bytes there.
-    pub manifests: BTreeMap<Digest, (String, Arc<Vec<u8>>)>,
+    pub manifests: BTreeMap<Digest, Stored>,
     pub blobs: BTreeMap<Digest, Arc<Vec<u8>>>,
     uploads: BTreeMap<u64, Vec<u8>>,
 }
@@ -47,7 +50,7 @@ impl Repository {
         self.tags.insert(tag.to_owned(), image.top.digest);
     }
 
-    fn find(&self, reference: &str) -> Option<(Digest, &(String, Arc<Vec<u8>>))> {
+    fn find(&self, reference: &str) -> Option<(Digest, &Stored)> {
         let digest = match self.tags.get(reference) {
             Some(digest) => *digest,
             None => reference.parse().ok()?,
@@ -56,7 +59,7 @@ impl Repository {
     }
 
     fn referrers(&self, subject: &Digest) -> Vec<Descriptor> {
-        let entry = |(digest, (media_type, bytes)): (&Digest, &(String, Arc<Vec<u8>>))| {
+        let entry = |(digest, (media_type, bytes)): (&Digest, &Stored)| {
             let document = Document::parse(bytes, Some(media_type)).ok()?;
             (document.subject()?.digest == *subject).then(|| Descriptor {
                 artifact_type: document.artifact_type().map(str::to_owned),
