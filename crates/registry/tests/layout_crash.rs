@@ -2,6 +2,8 @@
 //!
 //! The test binary starts itself again as the process that is killed, or that runs in a mount
 //! namespace of its own with a tiny file system.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was skipped is said aloud")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};

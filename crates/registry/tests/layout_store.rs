@@ -1,4 +1,6 @@
 //! The layout store: what it writes, what it reads of others, what it refuses.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was skipped is said aloud")]
 
 use std::path::Path;
 use std::process::Command;

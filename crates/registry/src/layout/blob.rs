@@ -21,7 +21,7 @@ impl Layout {
     pub fn blob_size(&self, digest: &Digest) -> Result<Option<u64>, LayoutError> {
         let path = self.blob_path(digest);
         match fs::metadata(&path) {
-            Ok(m) => Ok(m.is_file().then(|| m.len())),
+            Ok(m) => Ok(m.is_file().then_some(m.len())),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(e) => Err(LayoutError::io("look at", &path, e)),
         }

@@ -21,8 +21,10 @@ use tokio_rustls::TlsAcceptor;
 
 use super::config::Limits;
 
-/// A request's head: the longest path, a token of a few kilobytes, a cookie jar.
-const MAX_HEAD: usize = 64 * 1024;
+/// An HTTP/2 request's head: the longest path, a token of a few kilobytes, a cookie jar.
+const MAX_HEAD: u32 = 64 * 1024;
+/// What HTTP/1 reads at once, heads and bodies alike: as much as uploads are written in.
+const READ_BUFFER: usize = 512 * 1024;
 /// Upload data in flight on one HTTP/2 connection; the default of 64 KiB would throttle it.
 const H2_WINDOW: u32 = 4 * 1024 * 1024;
 
@@ -86,11 +88,11 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
-        .max_buf_size(MAX_HEAD.max(512 * 1024));
+        .max_buf_size(READ_BUFFER);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_header_list_size(MAX_HEAD as u32)
+        .max_header_list_size(MAX_HEAD)
         .initial_stream_window_size(H2_WINDOW)
         .initial_connection_window_size(H2_WINDOW * 2)
         .max_concurrent_streams(128)

@@ -170,7 +170,7 @@ mod tests {
         assert_eq!(take(2, None), (vec!["A", "a"], true));
         assert_eq!(take(2, Some("a")), (vec!["B", "b"], true));
         assert_eq!(take(2, Some("b")), (vec!["c"], false));
-        assert_eq!(take(5, None).1, false);
+        assert!(!take(5, None).1);
         assert_eq!(take(0, None), (vec![], false));
         assert_eq!(take(2, Some("aa")), (vec!["B", "b"], true));
     }

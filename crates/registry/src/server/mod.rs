@@ -4,8 +4,8 @@
 //! read with `oci:` references, by other tools, and by the next process. There is no other
 //! state: index, tags, referrers and even half-finished uploads are found again after a restart.
 //!
-//! Path to file: [`route`] says what a path means, [`manifests`], [`blobs`] and [`listing`]
-//! answer, [`store`] finds the repository, [`crate::layout`] does the rest.
+//! From path to file: `route` says what a path means, `manifests`, `blobs`, `uploads` and
+//! `listing` answer, `store` finds the repository, [`crate::layout`] does the rest.
 
 mod accept;
 mod auth;
@@ -22,6 +22,7 @@ mod route;
 mod store;
 mod tls;
 mod upload;
+mod uploads;
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -194,7 +195,7 @@ async fn handle(State(app): State<App>, request: Request) -> Response {
     tracing::info!(
         target: "portolan_registry::access",
         method = %parts.method,
-        path = %parts.uri.path().get(..256).unwrap_or(parts.uri.path()),
+        path = %shortened(parts.uri.path()),
         status = response.status().as_u16(),
         length = response.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()),
         user = user.as_deref(),
@@ -202,6 +203,11 @@ async fn handle(State(app): State<App>, request: Request) -> Response {
         "request"
     );
     response
+}
+
+/// A path as the log shows it: nobody reads more of one that is no path of ours.
+fn shortened(path: &str) -> &str {
+    path.get(..512).unwrap_or(path)
 }
 
 /// HEAD has no body, but says how long that of GET would be.
@@ -246,11 +252,13 @@ async fn dispatch(
             blobs::read(app, method, name, digest, headers).await
         }
         (Route::Blob(name, digest), "DELETE") => blobs::delete(app, name, digest).await,
-        (Route::Uploads(name), "POST") => blobs::start(app, name, &query, headers, body).await,
-        (Route::Upload(name, id), "GET") => blobs::status(app, name, id).await,
-        (Route::Upload(name, id), "PATCH") => blobs::patch(app, name, id, headers, body).await,
-        (Route::Upload(name, id), "PUT") => blobs::put(app, name, id, &query, headers, body).await,
-        (Route::Upload(name, id), "DELETE") => blobs::abort(app, name, id).await,
+        (Route::Uploads(name), "POST") => uploads::start(app, name, &query, headers, body).await,
+        (Route::Upload(name, id), "GET") => uploads::status(app, name, id).await,
+        (Route::Upload(name, id), "PATCH") => uploads::patch(app, name, id, headers, body).await,
+        (Route::Upload(name, id), "PUT") => {
+            uploads::put(app, name, id, &query, headers, body).await
+        }
+        (Route::Upload(name, id), "DELETE") => uploads::abort(app, name, id).await,
         (route, _) => Err(not_allowed(&route)),
     }
 }

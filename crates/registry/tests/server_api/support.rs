@@ -16,8 +16,8 @@ use tokio::task::JoinHandle;
 pub(crate) struct Registry {
     pub(crate) address: SocketAddr,
     pub(crate) client: reqwest::Client,
-    stop: Option<oneshot::Sender<()>>,
-    task: JoinHandle<()>,
+    /// None for a server that another process runs.
+    running: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
 pub(crate) fn loopback() -> SocketAddr {
@@ -39,18 +39,26 @@ impl Registry {
             };
             server.serve(shutdown).await.unwrap();
         });
+        let mut registry = Self::at(address);
+        registry.running = Some((stop, task));
+        registry
+    }
+
+    /// A server that runs already.
+    pub(crate) fn at(address: SocketAddr) -> Self {
         let client = reqwest::Client::builder()
             .no_proxy()
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .unwrap();
-        Self { address, client, stop: Some(stop), task }
+        Self { address, client, running: None }
     }
 
     /// Asks the server to end and waits until it did.
     pub(crate) async fn stop(mut self) {
-        self.stop.take().unwrap().send(()).unwrap();
-        (&mut self.task).await.unwrap();
+        let (stop, task) = self.running.take().unwrap();
+        stop.send(()).unwrap();
+        task.await.unwrap();
     }
 
     pub(crate) fn ask(&self, method: Method, path: &str) -> RequestBuilder {
@@ -127,7 +135,9 @@ impl Registry {
 
 impl Drop for Registry {
     fn drop(&mut self) {
-        self.task.abort();
+        if let Some((_, task)) = &self.running {
+            task.abort();
+        }
     }
 }
 
