@@ -40,12 +40,12 @@ fn dockers_short_names() {
         ("[::1]/app", "[::1]/app"),
         ("ghcr.io/a/b:c", "ghcr.io/a/b:c"),
         ("GHCR.io/a/b", "ghcr.io/a/b"),
-        ("Registry/a", "registry/a"),
         ("registry:5000/a", "registry:5000/a"),
         ("my_host.local/a", "my_host.local/a"),
         ("a.b/c__d/e---f/g.h", "a.b/c__d/e---f/g.h"),
     ] {
         assert_eq!(parse(written).to_string(), full, "{written}");
+        assert_eq!(parse(written), parse(full), "{written}");
     }
 }
 
@@ -113,6 +113,8 @@ fn what_names_no_image() {
         (&format!("a@{SHA}@{SHA}"), "not a digest"),
         ("A", "is not a repository name"),
         ("user/App", "is not a repository name"),
+        ("Registry/a", "is not a repository name"),
+        ("129A/a/b", "is not a repository name"),
         ("a//b", "is not a repository name"),
         ("/a", "is not a repository name"),
         ("a/", "is not a repository name"),

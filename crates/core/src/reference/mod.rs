@@ -199,12 +199,12 @@ impl FromStr for RegistryReference {
             _ => (rest, None),
         };
         // Docker's rule for where the host ends: the first part is a host only if it could not
-        // be a repository component of Docker Hub.
+        // be a repository component of Docker Hub. Docker also takes `Host/app` for a host, by
+        // its capital; hosts are folded to lower case here, and `host/app` would then name an
+        // image of Docker Hub, so that spelling is refused.
         let (registry, path) = match name.split_once('/') {
             Some((first, path))
-                if first.contains(['.', ':', '['])
-                    || first.eq_ignore_ascii_case("localhost")
-                    || first.bytes().any(|b| b.is_ascii_uppercase()) =>
+                if first.contains(['.', ':', '[']) || first.eq_ignore_ascii_case("localhost") =>
             {
                 (first.parse()?, path)
             }
