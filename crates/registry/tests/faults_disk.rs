@@ -138,9 +138,8 @@ async fn a_copy_that_is_dropped_leaves_no_file() {
     let image = Image::single("linux/amd64", &[2_000_000, 1_500_000, 900_000], 5);
     let server = FaultServer::holding(&image);
     for layer in image.blobs.keys() {
-        let path = format!("/blobs/{layer}");
-        let pause = Duration::from_millis(30);
-        server.always("GET", path, Fault::Trickle { bytes: 100_000, pause });
+        // More than a batch, so that files are open and hold bytes, and never all of it.
+        server.always("GET", format!("/blobs/{layer}"), Fault::HangAfter(700_000));
     }
     let harbour = Harbour::new().await;
     let before = layouts::index_json(&harbour.dir);

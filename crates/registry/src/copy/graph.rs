@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
+use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use portolan_core::manifest::Document;
 use portolan_core::{Descriptor, Digest, Target, media_type};
@@ -25,7 +26,7 @@ pub const MAX_MANIFEST_TOTAL: usize = 24 * 1024 * 1024;
 const PARALLEL: usize = 8;
 
 /// One index or manifest.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Node {
     pub(super) descriptor: Descriptor,
     pub(super) bytes: Bytes,
@@ -58,8 +59,9 @@ impl Graph {
                 return Ok(());
             }
             self.check_count(wanted.len())?;
-            let mut fetched = stream::iter(wanted.into_iter().map(|d| fetch(place.clone(), d)))
-                .buffer_unordered(PARALLEL);
+            let fetches: Vec<_> =
+                wanted.into_iter().map(|entry| fetch(place.clone(), entry).boxed()).collect();
+            let mut fetched = stream::iter(fetches).buffer_unordered(PARALLEL);
             frontier = Vec::new();
             while let Some(child) = fetched.try_next().await? {
                 frontier.extend(self.add(child)?);

@@ -25,6 +25,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
+use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use portolan_core::{Algorithm, Descriptor, Digest, Platform, Reference, Tag, Target};
 use tokio::sync::mpsc;
@@ -112,14 +113,15 @@ pub async fn copy(
         false => Vec::new(),
     };
 
-    let to = Place::create(destination, client).map_err(CopyError::Write)?;
+    let (there, by) = (destination.clone(), client.clone());
+    let to = blocking(move || Place::create(&there, &by)).await.map_err(CopyError::Write)?;
     let (writing, mut written) = mpsc::channel(1);
     let transfer = Transfer { from, to: to.clone(), progress: Arc::clone(&progress), writing };
     let moved = move_blobs(&graph, transfer, options.parallel).await;
     // Ends when the last writing thread is done: a failed copy leaves no file behind it.
     let _ = written.recv().await;
     let moved = moved?;
-    let writer = ManifestWriter { to, progress, top: copied.digest, referrers };
+    let writer = Arc::new(ManifestWriter { to, progress, top: copied.digest, referrers });
     writer.write(&graph, tag).await?;
 
     let mut blobs = BTreeMap::new();
@@ -157,13 +159,13 @@ async fn take_referrers(graph: &mut Graph, from: &Place) -> Result<Vec<Digest>, 
     let mut referrers = Vec::new();
     let mut subjects = graph.manifests();
     for _ in 0..MAX_REFERRER_DEPTH {
-        let lists: Vec<Vec<Descriptor>> = stream::iter(subjects.into_iter().map(|subject| {
+        let asked = subjects.into_iter().map(|subject| {
             let from = from.clone();
-            async move { from.referrers(&subject, None).await.map_err(CopyError::Read) }
-        }))
-        .buffered(PARALLEL_MANIFESTS)
-        .try_collect()
-        .await?;
+            async move { from.referrers(&subject, None).await.map_err(CopyError::Read) }.boxed()
+        });
+        let asked: Vec<_> = asked.collect();
+        let lists: Vec<Vec<Descriptor>> =
+            stream::iter(asked).buffered(PARALLEL_MANIFESTS).try_collect().await?;
         let before = graph.manifests();
         for entry in lists.into_iter().flatten() {
             if graph.contains(&entry.digest) {
@@ -197,8 +199,9 @@ async fn move_blobs(
     transfer.progress.planned(&blobs);
     let flights = blobs.into_iter().map(|blob| {
         let transfer = transfer.clone();
-        async move { Ok((blob.clone(), transfer.blob(blob).await?)) }
+        async move { Ok((blob.clone(), transfer.blob(blob).await?)) }.boxed()
     });
+    let flights: Vec<_> = flights.collect();
     stream::iter(flights).buffer_unordered(parallel.get()).try_collect().await
 }
 
@@ -213,9 +216,13 @@ struct ManifestWriter {
 impl ManifestWriter {
     /// The tag comes last of all, after the referrers: whoever finds the image by its tag finds
     /// its signatures too.
-    async fn write(&self, graph: &Graph, tag: Option<Tag>) -> Result<(), CopyError> {
+    async fn write(self: &Arc<Self>, graph: &Graph, tag: Option<Tag>) -> Result<(), CopyError> {
         for level in graph.levels() {
-            let writes = level.into_iter().map(|node| self.write_node(node));
+            let writes = level.into_iter().map(|node| {
+                let (writer, node) = (Arc::clone(self), node.clone());
+                async move { writer.write_node(&node).await }.boxed()
+            });
+            let writes: Vec<_> = writes.collect();
             stream::iter(writes).buffer_unordered(PARALLEL_MANIFESTS).try_collect::<()>().await?;
         }
         let top = graph.node(&self.top).expect("the top was the first to be taken in");
@@ -271,5 +278,47 @@ impl ManifestWriter {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::{CredentialStore, Settings};
+    use crate::progress::Silent;
+
+    /// Services spawn copies. A stream over a closure that borrows would forbid it, which is why
+    /// futures are boxed and collected before they are run side by side.
+    #[tokio::test]
+    async fn a_copy_can_be_spawned() {
+        let dir = tempfile::tempdir().unwrap();
+        let reference =
+            |name: &str| format!("oci:{}:v1", dir.path().join(name).display()).parse().unwrap();
+        let (from, to): (Reference, Reference) = (reference("a"), reference("b"));
+        let client = Client::new(Settings::default(), CredentialStore::anonymous()).unwrap();
+        let copying = tokio::spawn(async move {
+            copy(&from, &to, &client, &CopyOptions::default(), Arc::new(Silent)).await
+        });
+        let error = copying.await.unwrap().unwrap_err();
+        assert_eq!(error.class(), Some(crate::ErrorClass::NotFound));
+    }
+
+    #[test]
+    fn the_tag_of_a_destination() {
+        let digest = Digest::sha256(b"image");
+        let tag = |text: String| {
+            let tag = destination_tag(&text.parse().unwrap(), &digest)?;
+            Ok::<_, CopyError>(tag.map(|tag| tag.to_string()))
+        };
+        let named = |name: &str| Some(name.to_owned());
+        assert_eq!(tag("r.example/a:v1".into()).unwrap(), named("v1"));
+        assert_eq!(tag("r.example/a".into()).unwrap(), named("latest"));
+        assert_eq!(tag(format!("r.example/a@{digest}")).unwrap(), None);
+        assert_eq!(tag(format!("r.example/a:v1@{digest}")).unwrap(), named("v1"));
+        assert_eq!(tag("oci:dir".into()).unwrap(), None);
+        assert_eq!(tag("oci:dir:v1".into()).unwrap(), named("v1"));
+        let other = Digest::sha256(b"other");
+        let refused = tag(format!("r.example/a:v1@{other}")).unwrap_err();
+        assert!(matches!(refused, CopyError::OtherDigest { .. }), "{refused}");
     }
 }

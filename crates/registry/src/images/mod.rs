@@ -101,14 +101,14 @@ impl Place {
 
     /// What `target` is and its content, in one step: a tag is asked for once.
     pub async fn fetch(&self, target: Option<&Target>) -> Result<Fetched, ImageError> {
-        match (self, target) {
-            (_, Some(target)) => self.manifest(target).await,
-            (Self::Remote(_), None) => self.manifest(&Target::Tag(Tag::latest())).await,
-            (Self::Layout(_), None) => {
-                let descriptor = self.resolve(None).await?;
-                self.manifest(&Target::Digest(descriptor.digest)).await
-            }
-        }
+        let target = match target {
+            Some(target) => target.clone(),
+            None => match self {
+                Self::Remote(_) => Target::Tag(Tag::latest()),
+                Self::Layout(_) => Target::Digest(self.resolve(None).await?.digest),
+            },
+        };
+        self.manifest(&target).await
     }
 
     /// A blob's bytes as they come; the stream ends only after size and digest matched.
