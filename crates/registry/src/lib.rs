@@ -11,7 +11,7 @@ pub mod copy;
 pub mod headers;
 pub mod images;
 pub mod layout;
-pub mod server;
 pub mod progress;
+pub mod server;
 
 pub use class::ErrorClass;
