@@ -64,14 +64,7 @@ pub fn assemble(
         seen.insert(platform.clone(), image.digest);
         manifests.push(Descriptor { platform: Some(platform), ..image });
     }
-    Ok(Index {
-        schema_version: 2,
-        media_type: Some(media_type::OCI_INDEX.to_owned()),
-        artifact_type: None,
-        manifests,
-        subject: None,
-        annotations,
-    })
+    Ok(Index { annotations, ..Index::new(manifests) })
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest as _, Sha256, Sha512};
 use subtle::ConstantTimeEq;
 
+use crate::quote::quote;
+
 /// The hash functions that OCI registers and we accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Algorithm {
@@ -175,9 +177,9 @@ impl FromStr for Digest {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, hex) =
-            text.split_once(':').ok_or_else(|| ParseDigestError::NoAlgorithm(shorten(text)))?;
+            text.split_once(':').ok_or_else(|| ParseDigestError::NoAlgorithm(quote(text)))?;
         let algorithm =
-            Algorithm::from_name(name).ok_or_else(|| ParseDigestError::Algorithm(shorten(name)))?;
+            Algorithm::from_name(name).ok_or_else(|| ParseDigestError::Algorithm(quote(name)))?;
         if let Some(bad) = hex.chars().find(|c| !matches!(c, '0'..='9' | 'a'..='f')) {
             return Err(ParseDigestError::Character(bad));
         }
@@ -204,11 +206,6 @@ fn nibble(digit: u8) -> u8 {
         b'0'..=b'9' => digit - b'0',
         _ => digit - b'a' + 10,
     }
-}
-
-/// Errors quote what a stranger sent; a megabyte of it helps nobody.
-fn shorten(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 impl Serialize for Digest {

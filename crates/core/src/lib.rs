@@ -8,6 +8,7 @@ pub mod assemble;
 pub mod digest;
 pub mod manifest;
 pub mod platform;
+mod quote;
 pub mod reference;
 pub mod select;
 

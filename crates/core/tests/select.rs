@@ -285,6 +285,7 @@ fn nesting_is_bounded() {
     let refusal = select(&candidates, &named("linux/amd64")).unwrap_err();
     assert_eq!(refusal.considered[0].outcome, Outcome::TooDeep);
     assert_eq!(may_run(&candidates, &named("linux/amd64")).len(), 1, "unseen is not harmless");
+    assert_eq!(candidates.unopened().map(|d| d.digest), Some(deep(opened).digest));
 }
 
 #[test]
@@ -293,6 +294,7 @@ fn a_nested_index_listed_often_is_opened_once() {
     let mut candidates = of(&vec![nested(&inner); 1000]);
     candidates.answer_index(&nested(&inner).digest, &inner);
     assert_eq!(candidates.question(), None);
+    assert_eq!(candidates.unopened(), None);
     let selection = select(&candidates, &named("linux/amd64")).unwrap();
     assert_eq!(selection.considered.len(), 1999);
     assert_eq!(selection.considered[1998].outcome, Outcome::Repeated);

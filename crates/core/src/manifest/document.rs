@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::strict::{self, Fault, MAX_DEPTH, Outline, Violation};
 use super::{Descriptor, Index, MAX_MANIFEST_BYTES, Manifest, media_type};
+use crate::quote::quote;
 
 /// An index or a manifest: what a registry answers under `/manifests/`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -283,9 +284,4 @@ fn kind_of(media_type: &str) -> Result<Kind, ParseManifestError> {
     } else {
         Err(ParseManifestError::UnknownMediaType { media_type: quote(media_type) })
     }
-}
-
-/// Errors quote what was written, but not a page of it.
-fn quote(text: &str) -> String {
-    text.chars().take(120).collect()
 }

@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::Platform;
+use crate::quote::quote;
 
 /// No platform is written longer; refuse before looking closer.
 const MAX_PLATFORM: usize = 1024;
@@ -223,11 +224,6 @@ fn is_word(byte: u8) -> bool {
 
 fn is_part(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_word)
-}
-
-/// Errors quote what was written, but not a page of it.
-fn quote(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 /// Writes `text` with everything but plain word characters as `%XX`: an index may come from

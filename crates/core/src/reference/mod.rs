@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::digest::{Digest, ParseDigestError};
+use crate::quote::quote;
 
 pub use names::{Host, Repository, Tag};
 
@@ -226,11 +227,6 @@ impl FromStr for RegistryReference {
         }
         Ok(Self { registry, repository, tag, digest })
     }
-}
-
-/// Errors quote what was written, but not a page of it.
-fn quote(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 impl fmt::Display for Reference {

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{MAX_NAME, MAX_TAG, ParseReferenceError, Target, quote};
+use super::{MAX_NAME, MAX_TAG, ParseReferenceError, Target};
+use crate::quote::quote;
 
 /// `host[:port]`, lower case, Docker Hub always spelt `docker.io`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]

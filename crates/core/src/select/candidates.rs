@@ -133,6 +133,15 @@ impl Candidates {
         }
     }
 
+    /// The first entry that could not be looked into, so that what it holds is not known: a nested
+    /// index beyond a bound or inside itself, or one whose question nobody answered.
+    pub fn unopened(&self) -> Option<&Descriptor> {
+        let closed = |entry: &&Entry| {
+            matches!(entry.state, State::IndexOpen | State::TooDeep | State::TooMany | State::Cycle)
+        };
+        self.entries.iter().find(closed).map(|entry| &entry.descriptor)
+    }
+
     /// Every manifest found, with the platform that is known of it.
     pub fn manifests(&self) -> impl Iterator<Item = (&Descriptor, Option<&Platform>)> {
         self.entries.iter().filter_map(|entry| match &entry.state {

@@ -9,6 +9,7 @@ use super::candidates::{MAX_DEPTH, MAX_ENTRIES};
 use crate::digest::Digest;
 use crate::manifest::Descriptor;
 use crate::platform::{HostPlatform, Mismatch, Platform};
+use crate::quote::quote;
 
 /// A message lists this many entries; an index may have thousands.
 const LISTED: usize = 20;
@@ -136,7 +137,7 @@ impl fmt::Display for Outcome {
 
 /// A stranger's text on one line of a terminal.
 fn shown(text: &str) -> String {
-    text.chars().take(80).flat_map(char::escape_debug).collect()
+    quote(text).escape_debug().to_string()
 }
 
 impl Considered {
