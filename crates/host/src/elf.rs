@@ -15,8 +15,8 @@ const PROGRAMS: [&str; 7] = [
     "/usr/bin/env",
 ];
 
-/// All that is looked at: the header up to and including the flags of the 64-bit form.
-const HEADER: u64 = 52;
+/// All that is looked at: the header up to and including the processor family.
+const HEADER: u64 = 20;
 
 /// The header of an ELF file, as far as it names a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
