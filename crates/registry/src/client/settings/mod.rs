@@ -5,6 +5,7 @@
 mod file;
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -135,12 +136,10 @@ pub enum SettingsError {
         source: std::io::Error,
     },
     /// Far too long.
-    #[error("{} has {size} bytes, more than {MAX_FILE}", path.display())]
+    #[error("{} has more than {MAX_FILE} bytes, which no list of registries needs", path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
-        /// Its size.
-        size: u64,
     },
     /// Not TOML, an unknown key, or a value that cannot be meant; the cause names the line.
     #[error("{} is not a valid registries.toml", path.display())]
@@ -204,11 +203,14 @@ impl Settings {
     /// Reads one file, which must exist.
     pub fn from_file(path: &Path) -> Result<Self, SettingsError> {
         let failed = |source| SettingsError::Read { path: path.to_owned(), source };
-        let size = std::fs::metadata(path).map_err(failed)?.len();
-        if size > MAX_FILE {
-            return Err(SettingsError::TooLarge { path: path.to_owned(), size });
+        let mut text = String::new();
+        // The bound is on what is read: a device or a pipe has no size to ask for.
+        let file = std::fs::File::open(path).map_err(failed)?;
+        file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(failed)?;
+        if text.len() as u64 > MAX_FILE {
+            return Err(SettingsError::TooLarge { path: path.to_owned() });
         }
-        Self::parse(&std::fs::read_to_string(path).map_err(failed)?, path)
+        Self::parse(&text, path)
     }
 
     /// Reads text. `path` appears in errors, and file names in the text are relative to its directory.
