@@ -65,3 +65,36 @@ impl Cli {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// Every command that does something, with the words before it.
+    fn leaves(command: &clap::Command, path: &str, out: &mut Vec<(String, String)>) {
+        let path = format!("{path} {}", command.get_name());
+        if command.has_subcommands() {
+            command.get_subcommands().for_each(|inner| leaves(inner, &path, out));
+        } else {
+            let help = command.get_after_help().map(ToString::to_string);
+            out.push((path, help.unwrap_or_default()));
+        }
+    }
+
+    #[test]
+    fn every_command_shows_an_example() {
+        let mut commands = Vec::new();
+        leaves(&Cli::command(), "", &mut commands);
+        assert!(commands.len() > 10, "{commands:?}");
+        for (path, help) in commands {
+            assert!(help.contains("Example"), "{path}: {help:?}");
+        }
+    }
+
+    #[test]
+    fn the_flags_contradict_nothing() {
+        Cli::command().debug_assert();
+    }
+}

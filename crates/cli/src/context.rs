@@ -1,10 +1,15 @@
 //! What commands share: the client with its settings and credentials, and logging.
 
+use anyhow::Context as _;
 use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, ClientError, CredentialStore, Settings};
+use tracing_subscriber::EnvFilter;
 
 use crate::cli::Global;
 use crate::exit::{Exit, Failure};
+
+/// What to log, in the words of tracing's filters.
+const LOG: &str = "PORTOLAN_LOG";
 
 /// The client as this person has configured it.
 pub(crate) fn client(global: &Global) -> Result<Client, Failure> {
@@ -31,14 +36,17 @@ pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Fai
 }
 
 /// Logs go to stderr. `PORTOLAN_LOG` says what, else the number of `-v`.
-pub(crate) fn start_logging(verbose: u8) {
+pub(crate) fn start_logging(verbose: u8) -> Result<(), Failure> {
     let level = match verbose {
         0 => "warn",
         1 => "portolan=info,portolan_registry=info",
         _ => "portolan=trace,portolan_registry=trace",
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("PORTOLAN_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(level));
+    let wanted = std::env::var(LOG).ok().filter(|value| !value.is_empty());
+    let filter = EnvFilter::builder()
+        .parse(wanted.as_deref().unwrap_or(level))
+        .with_context(|| format!("{LOG} is not a filter such as \"portolan_registry=debug\""))
+        .map_err(Failure::usage)?;
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     tracing_subscriber::fmt()
@@ -46,4 +54,5 @@ pub(crate) fn start_logging(verbose: u8) {
         .with_writer(std::io::stderr)
         .with_ansi(colour)
         .init();
+    Ok(())
 }

@@ -61,7 +61,12 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     text
 }
 
-/// `1.5 MiB`: binary units, one digit.
+/// A stranger's text on one line of a terminal.
+pub(crate) fn safe(text: &str) -> String {
+    text.chars().take(200).flat_map(char::escape_debug).collect()
+}
+
+/// `1.50 MiB`: binary units.
 pub(crate) fn size(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
 }

@@ -5,7 +5,10 @@
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser as _;
+
+use crate::exit::{Exit, Failure};
 
 mod cli;
 mod completions;
@@ -18,20 +21,21 @@ mod registry;
 mod version;
 
 fn main() -> ExitCode {
-    let cli = cli::Cli::parse();
-    context::start_logging(cli.global.verbose);
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            eprintln!("error: start the async runtime: {error}");
-            return exit::Exit::Transport.into();
-        }
-    };
-    match runtime.block_on(cli.run()) {
+    match run(cli::Cli::parse()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
             eprintln!("error: {:#}", failure.error);
             failure.exit.into()
         }
     }
+}
+
+fn run(cli: cli::Cli) -> Result<Exit, Failure> {
+    context::start_logging(cli.global.verbose)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("start the async runtime")
+        .map_err(|error| Failure::new(Exit::Transport, error))?;
+    runtime.block_on(cli.run())
 }

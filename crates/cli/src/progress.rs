@@ -39,6 +39,11 @@ fn word(outcome: BlobOutcome) -> &'static str {
     }
 }
 
+/// All sizes together. They are a stranger's numbers, so they may be absurd.
+fn total(blobs: &[Descriptor]) -> u64 {
+    blobs.iter().fold(0, |sum, blob| sum.saturating_add(blob.size))
+}
+
 /// One bar per blob that moves, and a total at the bottom.
 struct Bars {
     screen: MultiProgress,
@@ -83,7 +88,7 @@ fn style(template: &str) -> ProgressStyle {
 
 impl Progress for Bars {
     fn planned(&self, blobs: &[Descriptor]) {
-        self.total.set_length(blobs.iter().map(|blob| blob.size).sum());
+        self.total.set_length(total(blobs));
     }
 
     fn started(&self, blob: &Descriptor) {
@@ -124,8 +129,7 @@ struct Lines {
 impl Progress for Lines {
     fn planned(&self, blobs: &[Descriptor]) {
         self.count.lock().unwrap_or_else(PoisonError::into_inner).1 = blobs.len();
-        let total = blobs.iter().map(|blob| blob.size).sum();
-        eprintln!("{} blobs, {}", blobs.len(), size(total));
+        eprintln!("{} blobs, {}", blobs.len(), size(total(blobs)));
     }
 
     fn finished(&self, blob: &Descriptor, outcome: BlobOutcome) {
@@ -137,5 +141,19 @@ impl Progress for Lines {
 
     fn stored(&self, manifest: &Descriptor) {
         eprintln!("stored {} {}", manifest.digest, manifest.media_type);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_sizes_do_not_overflow() {
+        let huge = Descriptor::new("any", Digest::sha256(b""), u64::MAX);
+        for mode in [Mode::Plain, Mode::None] {
+            listener(mode).planned(&[huge.clone(), huge.clone()]);
+        }
+        Bars::new().planned(&[huge.clone(), huge]);
     }
 }

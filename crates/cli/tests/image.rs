@@ -7,13 +7,14 @@ use support::{HELLO, Server, run};
 const ARM64: &str = "linux/arm64";
 
 fn digest_of(platform: &str, inspected: &serde_json::Value) -> String {
-    let entry = inspected["manifests"].as_array().unwrap().iter().find(|entry| {
+    let text = |value: &serde_json::Value| value.as_str().expect("a text").to_owned();
+    let entry = inspected["manifests"].as_array().expect("a list").iter().find(|entry| {
         let platform_of = &entry["platform"];
         let variant = platform_of["variant"].as_str().map(|v| format!("/{v}")).unwrap_or_default();
         let (os, arch) = (&platform_of["os"], &platform_of["architecture"]);
-        format!("{}/{}{variant}", os.as_str().unwrap(), arch.as_str().unwrap()) == platform
+        format!("{}/{}{variant}", text(os), text(arch)) == platform
     });
-    entry.unwrap_or_else(|| panic!("no {platform}"))["digest"].as_str().unwrap().to_owned()
+    text(&entry.unwrap_or_else(|| panic!("no {platform}"))["digest"])
 }
 
 #[test]
@@ -33,6 +34,8 @@ fn resolve_takes_the_best_level_the_platform_has() {
         ("linux/amd64/v2", "linux/amd64"),
         ("linux/amd64/v4", "linux/amd64/v3"),
         ("linux/aarch64", "linux/arm64"),
+        // Half a name: the operating system is that of the machine the test runs on.
+        ("arm64", "linux/arm64"),
     ] {
         let said = run(home.path(), &["image", "resolve", HELLO, "--platform", wanted]);
         assert_eq!(said.ok().trim(), digest_of(expected, &inspected), "{wanted}");
@@ -151,10 +154,17 @@ fn an_index_is_made_of_images_and_is_the_same_every_time() {
     let original = run(home.path(), &["image", "resolve", HELLO, "--platform", ARM64]).ok();
     assert_eq!(resolved, original);
 
-    let twice = format!("oci:{}:twice", layout.display());
+    // What is refused is refused before anything is written.
+    let fresh = home.path().join("fresh");
+    let twice = format!("oci:{}:twice", fresh.display());
     let said = run(home.path(), &["image", "index", "create", &twice, &parts[0], &parts[0]]);
     assert_eq!(said.code, 2);
     assert!(said.err.contains("both for linux/amd64"), "{}", said.err);
+    let pinned = format!("oci:{}@{}", fresh.display(), original.trim());
+    let said = run(home.path(), &["image", "index", "create", &pinned, &parts[0]]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("name a tag"), "{}", said.err);
+    assert!(!fresh.exists());
 }
 
 #[test]
@@ -165,6 +175,10 @@ fn exit_codes_tell_apart_what_went_wrong() {
     assert_eq!(code(&["image", "inspect", "127.0.0.1:1/UPPER"]), 2);
     assert_eq!(code(&["image", "inspect"]), 2);
     assert_eq!(code(&["image", "resolve", HELLO, "--platform", "linux/*"]), 2);
+    let empty = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/hosts/empty");
+    assert_eq!(code(&["image", "resolve", HELLO, "--host", empty]), 3);
+    assert_eq!(code(&["image", "resolve", HELLO, "--host", "/no/such/dir"]), 4);
+    assert_eq!(code(&["image", "resolve", HELLO, "--host", env!("CARGO_BIN_EXE_portolan")]), 2);
     assert_eq!(code(&["image", "inspect", "oci:/no/such/dir:1"]), 4);
     assert_eq!(code(&["image", "inspect", &format!("{}/none:1", server.address)]), 4);
     let gone = server.address.clone();
@@ -172,6 +186,18 @@ fn exit_codes_tell_apart_what_went_wrong() {
     let said = run(home.path(), &["image", "inspect", &format!("{gone}/none:1")]);
     assert_eq!(said.code, 5, "{}", said.err);
     assert!(said.err.contains(&gone), "{}", said.err);
+}
+
+#[test]
+fn a_broken_log_filter_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let out = support::portolan(home.path())
+        .env("PORTOLAN_LOG", "portolan=loud")
+        .arg("version")
+        .output()
+        .unwrap();
+    assert_eq!(out.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("PORTOLAN_LOG"));
 }
 
 #[test]

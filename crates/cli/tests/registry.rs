@@ -23,9 +23,11 @@ fn login(home: &std::path::Path, host: &str, password: &str) -> Said {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(password.as_bytes()).unwrap();
-    child.wait_with_output().unwrap().into()
+        .expect("portolan starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    stdin.write_all(password.as_bytes()).expect("it reads its input");
+    drop(stdin);
+    child.wait_with_output().expect("it ends").into()
 }
 
 #[test]
@@ -51,9 +53,9 @@ fn a_login_is_checked_kept_readable_by_its_owner_only_and_forgotten() {
     assert_eq!(refused.code, 5);
     assert!(refused.err.contains("registry login"), "{}", refused.err);
 
-    let wrong = login(home.path(), &server.address, "wrong");
-    assert_ne!(wrong.code, 0);
-    assert!(!wrong.err.contains("wrong\n") && !home.path().join(".docker/config.json").exists());
+    let wrong = login(home.path(), &server.address, "n0t-it");
+    assert_eq!(wrong.code, 5, "{}", wrong.err);
+    assert!(!wrong.err.contains("n0t-it") && !home.path().join(".docker/config.json").exists());
 
     let said = login(home.path(), &server.address, "s3cret\n");
     assert!(!said.out.contains("s3cret") && !said.err.contains("s3cret"));
@@ -107,27 +109,4 @@ fn completions_and_version_are_printed() {
     let version = run(home.path(), &["version", "-o", "json"]).json();
     assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(run(home.path(), &[]).code, 2);
-}
-
-#[test]
-fn every_command_shows_an_example() {
-    let home = tempfile::tempdir().unwrap();
-    for command in [
-        "image inspect",
-        "image resolve",
-        "image copy",
-        "image index create",
-        "image ls",
-        "registry serve",
-        "registry gc",
-        "registry login",
-        "registry logout",
-        "completions",
-        "version",
-    ] {
-        let mut args: Vec<&str> = command.split(' ').collect();
-        args.push("--help");
-        let help = run(home.path(), &args).ok();
-        assert!(help.contains("Example"), "{command}: {help}");
-    }
 }

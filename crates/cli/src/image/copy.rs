@@ -27,7 +27,7 @@ pub(crate) struct Args {
     destination: Reference,
     /// Only this platform (repeatable). One: its manifest alone, keeping its digest. Several: a
     /// new index with just those, which has a digest of its own
-    #[arg(long = "platform", value_name = "PLATFORM")]
+    #[arg(long = "platform", value_name = "PLATFORM", value_parser = wanted::platform)]
     platforms: Vec<Platform>,
     /// Also what refers to the image: signatures, attestations, compatibility artifacts
     #[arg(long)]

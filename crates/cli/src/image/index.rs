@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use portolan_core::assemble::assemble;
 use portolan_core::manifest::media_type;
-use portolan_core::{Descriptor, Platform, Reference};
+use portolan_core::{Descriptor, Digest, Platform, Reference, Tag, Target};
 use portolan_registry::client::Client;
 use portolan_registry::copy::{CopyOptions, copy};
 use portolan_registry::images;
@@ -64,27 +64,22 @@ struct Made {
 pub(crate) async fn create(args: Create, global: &Global) -> Result<Exit, Failure> {
     let client = context::client(global)?;
     let listener = progress::listener(global.progress);
-    let mut images = Vec::new();
+    // Everything is read and checked before anything is written.
+    let tag = destination_tag(&args.destination)?;
+    let (mut images, mut found) = (Vec::new(), Vec::new());
     for source in &args.sources {
         for (image, platform) in images_of(source, &client).await? {
-            bring(source, &image, &args.destination, &client, &listener).await?;
+            found.push((source, image.digest));
             images.push((plain(image), platform));
         }
     }
     let annotations: BTreeMap<_, _> = args.annotations.into_iter().collect();
     let index = assemble(images, annotations).map_err(Failure::usage)?;
 
+    for (source, digest) in found {
+        bring(source, digest, &args.destination, &client, &listener).await?;
+    }
     let place = super::create(&args.destination, &client)?;
-    let tag = match images::target(&args.destination) {
-        Some(portolan_core::Target::Tag(tag)) => Some(tag),
-        Some(portolan_core::Target::Digest(wanted)) => {
-            let message = format!(
-                "DST names the digest {wanted}; an index gets its digest from what is in it, so name a tag"
-            );
-            return Err(Failure::usage(anyhow::Error::msg(message)));
-        }
-        None => None,
-    };
     let stored = place
         .push_manifest(media_type::OCI_INDEX, index.to_vec().into(), tag.as_ref())
         .await
@@ -106,6 +101,17 @@ pub(crate) async fn create(args: Create, global: &Global) -> Result<Exit, Failur
     Ok(Exit::Ok)
 }
 
+/// The tag that the index gets, if any.
+fn destination_tag(destination: &Reference) -> Result<Option<Tag>, Failure> {
+    match images::target(destination) {
+        Some(Target::Tag(tag)) => Ok(Some(tag)),
+        None => Ok(None),
+        Some(Target::Digest(wanted)) => Err(Failure::usage(anyhow::anyhow!(
+            "DST names the digest {wanted}; an index gets its digest from what is in it, so name a tag"
+        ))),
+    }
+}
+
 /// Every image that `source` names, with what it runs on.
 async fn images_of(
     source: &Reference,
@@ -115,6 +121,12 @@ async fn images_of(
     let target = images::target(source);
     let top = place.fetch(target.as_ref()).await.map_err(super::failure)?;
     let candidates = images::candidates(&place, &top).await.map_err(resolve::failure)?;
+    if let Some(closed) = candidates.unopened() {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "{source}: the index {} in it lies too deep, holds too much or contains itself, so not every image could be found; name the images one by one",
+            closed.digest
+        )));
+    }
     let mut found = Vec::new();
     for (image, platform) in candidates.manifests() {
         match platform {
@@ -122,11 +134,10 @@ async fn images_of(
             Some(platform) if platform.is_unknown() => {}
             Some(platform) => found.push((image.clone(), platform.clone())),
             None => {
-                let message = format!(
+                return Err(Failure::usage(anyhow::anyhow!(
                     "{source}: the config of {} names no platform, so nobody could choose it; rebuild the image with one",
                     image.digest
-                );
-                return Err(Failure::usage(anyhow::Error::msg(message)));
+                )));
             }
         }
     }
@@ -136,13 +147,13 @@ async fn images_of(
 /// Copies one image to where the index will be.
 async fn bring(
     source: &Reference,
-    image: &Descriptor,
+    image: Digest,
     destination: &Reference,
     client: &Client,
     listener: &Arc<dyn Progress>,
 ) -> Result<(), Failure> {
-    let from = source.with_digest(image.digest);
-    let to = destination.with_digest(image.digest);
+    let from = source.with_digest(image);
+    let to = destination.with_digest(image);
     if from != to {
         copy(&from, &to, client, &CopyOptions::default(), Arc::clone(listener))
             .await

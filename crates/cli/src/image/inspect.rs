@@ -1,12 +1,13 @@
 //! `portolan image inspect REF`
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use futures_util::{StreamExt as _, stream};
 use portolan_core::platform::HostPlatform;
-use portolan_core::select::{Considered, select};
+use portolan_core::select::{Candidates, Considered, select};
 use portolan_core::{Descriptor, Digest, Document, Platform, Reference, Target};
+use portolan_registry::ErrorClass;
 use portolan_registry::images::{self, Place};
 use serde::Serialize;
 
@@ -16,7 +17,7 @@ use super::{failure, resolve};
 use crate::cli::Global;
 use crate::context;
 use crate::exit::{Exit, Failure};
-use crate::format::{self, Format, size};
+use crate::format::{self, Format, safe, size};
 
 /// Whole-image sizes cost a request each; an index with more entries shows manifests' sizes only.
 const SIZED_ENTRIES: usize = 32;
@@ -93,7 +94,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let target = images::target(&args.reference);
     let top = place.fetch(target.as_ref()).await.map_err(failure)?;
     let candidates = images::candidates(&place, &top).await.map_err(resolve::failure)?;
-    let host = for_host(&args.wanted, |host| select(&candidates, host))?;
+    let host = for_host(&args.wanted, &candidates)?;
 
     let document = &top.document;
     let entries = match document {
@@ -126,13 +127,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 
 /// To look at an image one need not be able to run it: an unknown machine and a refusal are both
 /// part of the answer.
-fn for_host<E>(
-    wanted: &Wanted,
-    select: impl FnOnce(&HostPlatform) -> Result<portolan_core::select::Selection, E>,
-) -> Result<ForHost, Failure>
-where
-    E: std::ops::Deref<Target = portolan_core::select::NoMatch>,
-{
+fn for_host(wanted: &Wanted, candidates: &Candidates) -> Result<ForHost, Failure> {
     let is_this_machine = !wanted.is_given();
     let host = match wanted.host() {
         Ok(host) => host,
@@ -149,15 +144,15 @@ where
         }
         Err(failure) => return Err(failure),
     };
-    let (runs, considered) = match select(&host) {
+    let (runs, considered) = match select(candidates, &host) {
         Ok(selection) => (Some(selection.chosen.digest), selection.considered),
-        Err(refusal) => (None, refusal.considered.clone()),
+        Err(refusal) => (None, refusal.considered),
     };
     Ok(ForHost { platform: Some(host), runs, unknown: None, considered, is_this_machine })
 }
 
-/// Adds the size of each image. An entry that cannot be read (an index may list what was never
-/// copied) simply has none.
+/// Adds the size of each image. An entry that is not there (an index may list what was never
+/// copied) has none; one that cannot be read has none and is told.
 async fn with_sizes(place: &Place, entries: Vec<Descriptor>) -> Vec<Entry> {
     let few = entries.len() <= SIZED_ENTRIES;
     stream::iter(entries)
@@ -171,7 +166,15 @@ async fn with_sizes(place: &Place, entries: Vec<Descriptor>) -> Vec<Entry> {
 }
 
 async fn image_size(place: &Place, entry: &Descriptor) -> Option<u64> {
-    let fetched = place.manifest(&Target::Digest(entry.digest)).await.ok()?;
+    let fetched = match place.manifest(&Target::Digest(entry.digest)).await {
+        Ok(fetched) => fetched,
+        Err(error) if error.class() == ErrorClass::NotFound => return None,
+        Err(error) => {
+            let error = anyhow::Error::new(error);
+            eprintln!("warning: the size of {} is not known: {error:#}", entry.digest);
+            return None;
+        }
+    };
     match &fetched.document {
         Document::Manifest(_) => {
             fetched.document.blobs().try_fold(0_u64, |sum, blob| sum.checked_add(blob.size))
@@ -201,19 +204,28 @@ fn entries_table(inspection: &Inspection) -> String {
     let reasons: BTreeMap<Digest, &Considered> =
         inspection.host.considered.iter().rev().map(|c| (c.digest, c)).collect();
     let who = if inspection.host.is_this_machine { "THIS HOST" } else { "THAT HOST" };
-    let rows = inspection.manifests.iter().map(|entry| {
+    let mark = |digest| if inspection.host.runs == Some(digest) { "*" } else { "" }.to_owned();
+    let listed = inspection.manifests.iter().map(|entry| {
         let digest = entry.descriptor.digest;
-        let mark = if inspection.host.runs == Some(digest) { "*" } else { "" };
-        let why = reasons.get(&digest).map(|c| c.outcome.to_string()).unwrap_or_default();
         vec![
-            mark.to_owned(),
+            mark(digest),
             name(entry.descriptor.platform.as_ref(), &entry.descriptor.media_type),
             digest.to_string(),
             entry.image_size.map_or_else(|| "-".to_owned(), size),
-            why,
+            reasons.get(&digest).map(|c| c.outcome.to_string()).unwrap_or_default(),
         ]
     });
-    format::table(&["", "PLATFORM", "DIGEST", "SIZE", who], rows.collect())
+    // What an index inside it holds was judged too, and may be what runs.
+    let direct: BTreeSet<Digest> =
+        inspection.manifests.iter().map(|entry| entry.descriptor.digest).collect();
+    let nested = inspection.host.considered.iter().filter(|c| !direct.contains(&c.digest));
+    let nested = nested.map(|inner| {
+        let platform = inner.platform.as_ref().map_or_else(|| "-".to_owned(), ToString::to_string);
+        let digest = inner.digest.to_string();
+        vec![mark(inner.digest), platform, digest, "-".to_owned(), inner.outcome.to_string()]
+    });
+    let rows = listed.chain(nested).collect();
+    format::table(&["", "PLATFORM", "DIGEST", "SIZE", who], rows)
 }
 
 fn name(platform: Option<&Platform>, media_type: &str) -> String {
@@ -238,11 +250,6 @@ fn annotations(inspection: &Inspection) -> String {
         return String::new();
     }
     format!("\n{}", format::table(&["DIGEST", "ANNOTATION", "VALUE"], rows))
-}
-
-/// A stranger's text on one line of a terminal.
-fn safe(text: &str) -> String {
-    text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 
 fn host_line(host: &ForHost) -> String {

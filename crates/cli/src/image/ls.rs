@@ -8,7 +8,7 @@ use super::failure;
 use crate::cli::Global;
 use crate::context;
 use crate::exit::{Exit, Failure};
-use crate::format::{self, Format};
+use crate::format::{self, Format, safe};
 
 /// How many tags are looked up at a time.
 const AT_ONCE: usize = 8;
@@ -57,21 +57,21 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         .await
         .map_err(failure)?;
     args.format.print(&rows, |rows| {
-        let rows = rows.iter().map(|row| {
-            vec![row.tag.clone(), row.digest.to_string(), kind(&row.media_type).to_owned()]
-        });
+        let rows = rows
+            .iter()
+            .map(|row| vec![row.tag.clone(), row.digest.to_string(), kind(&row.media_type)]);
         format::table(&["TAG", "DIGEST", "KIND"], rows.collect())
     })?;
     Ok(Exit::Ok)
 }
 
 /// A word for people.
-pub(super) fn kind(media_type: &str) -> &str {
+pub(super) fn kind(media_type: &str) -> String {
     if media_type::is_index(media_type) {
-        "index"
+        "index".to_owned()
     } else if media_type::is_manifest(media_type) {
-        "image"
+        "image".to_owned()
     } else {
-        media_type
+        safe(media_type)
     }
 }

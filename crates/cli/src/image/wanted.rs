@@ -1,9 +1,10 @@
 //! For which machine: this one, another one's root, or a platform that was named.
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use portolan_core::Platform;
-use portolan_core::platform::HostPlatform;
+use portolan_core::platform::{HostPlatform, ParsePlatformError};
 use portolan_host::Host;
 
 use crate::exit::{Exit, Failure};
@@ -11,8 +12,9 @@ use crate::exit::{Exit, Failure};
 #[derive(Debug, clap::Args)]
 #[group(multiple = false)]
 pub(crate) struct Wanted {
-    /// For this platform instead of this machine, as os/arch[/variant]
-    #[arg(long, value_name = "PLATFORM")]
+    /// For this platform instead of this machine, as os/arch[/variant]; half of it (arm64, linux)
+    /// takes the rest from this machine
+    #[arg(long, value_name = "PLATFORM", value_parser = platform)]
     pub(crate) platform: Option<Platform>,
     /// For the machine whose root directory this is
     #[arg(long, value_name = "ROOT")]
@@ -30,13 +32,29 @@ impl Wanted {
             Some(root) => Host::at(root),
             None => Host::here(),
         };
-        let host = host.map_err(|error| Failure::new(Exit::NotFound, error))?;
+        let host = host.map_err(|error| match error.source.kind() {
+            ErrorKind::NotFound => Failure::new(Exit::NotFound, error),
+            ErrorKind::NotADirectory => Failure::usage(error),
+            _ => Failure::new(Exit::Transport, error),
+        })?;
         host.platform().map_err(|error| Failure::new(Exit::CannotTell, error))
     }
 
     /// Whether the machine was given rather than taken to be this one.
     pub(crate) fn is_given(&self) -> bool {
         self.platform.is_some() || self.host.is_some()
+    }
+}
+
+/// A platform as a person at this machine means it. The machine is only looked at when half of the
+/// name is missing.
+pub(super) fn platform(text: &str) -> anyhow::Result<Platform> {
+    match text.parse() {
+        Err(ParsePlatformError::OnePart(_)) => {
+            let host = Host::here()?.platform()?;
+            Ok(Platform::parse_on(text, &host.platform)?)
+        }
+        result => Ok(result?),
     }
 }
 

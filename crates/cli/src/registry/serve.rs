@@ -1,12 +1,13 @@
 //! `portolan registry serve`
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use portolan_registry::layout::GarbageOptions;
 use portolan_registry::server::{Config, GarbageSchedule, ServeError, Server, TlsFiles};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
 use crate::format;
@@ -40,6 +41,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    let root = args.root.clone();
+    let failure = |error| failure(error, &root);
     let tls = args.tls_cert.zip(args.tls_key);
     let config = Config {
         tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
@@ -50,31 +53,44 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         }),
         ..Config::new(args.root, args.listen)
     };
+    // Before the address is told: whoever reads it may ask us to stop at once.
+    let stop = Stop::listen().map_err(|error| Failure::new(Exit::Transport, error))?;
     let server = Server::bind(config).await.map_err(failure)?;
     format::write(&format!("{}\n", server.local_addr()))?;
-    server.serve(asked_to_stop()).await.map_err(failure)?;
+    server.serve(stop.asked()).await.map_err(failure)?;
     Ok(Exit::Ok)
 }
 
-fn failure(error: ServeError) -> Failure {
+fn failure(error: ServeError, root: &Path) -> Failure {
     match error {
         ServeError::Tls(_) | ServeError::Htpasswd(_) => Failure::usage(error),
-        ServeError::Listen { .. } | ServeError::Root(_) => Failure::new(Exit::Transport, error),
+        ServeError::Listen { .. } => Failure::new(Exit::Transport, error),
+        ServeError::Root(_) => {
+            let context = format!("serve {}", root.display());
+            Failure::new(Exit::Transport, anyhow::Error::new(error).context(context))
+        }
     }
 }
 
 /// Ctrl-C, or the signal that service managers send.
-async fn asked_to_stop() {
-    let mut terminate = match signal(SignalKind::terminate()) {
-        Ok(terminate) => terminate,
-        Err(error) => {
-            tracing::warn!(%error, "no handler for SIGTERM: it will end requests under way");
-            let _ = tokio::signal::ctrl_c().await;
-            return;
+struct Stop {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl Stop {
+    fn listen() -> anyhow::Result<Self> {
+        let on = |kind| signal(kind).context("listen for the signals that end a server");
+        Ok(Self {
+            interrupt: on(SignalKind::interrupt())?,
+            terminate: on(SignalKind::terminate())?,
+        })
+    }
+
+    async fn asked(mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
-    };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = tokio::signal::ctrl_c() => {}
     }
 }
