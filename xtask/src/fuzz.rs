@@ -81,7 +81,7 @@ fn run_one(
         .arg("--")
         .arg(format!("-max_total_time={seconds}"))
         .arg(format!("-artifact_prefix={}/", dir.display()))
-        // Past the manifest bound there is nothing left to find.
+        // Ten seconds or 2 GiB for one input is a finding, too.
         .args(["-timeout=10", "-rss_limit_mb=2048", "-print_final_stats=1"])
         .stdin(Stdio::null())
         .stdout(log.try_clone()?)

@@ -63,16 +63,8 @@ impl LayoutWriter {
         if let Some(variant) = &platform.variant {
             config["variant"] = json!(variant);
         }
-        let manifest = Manifest {
-            schema_version: 2,
-            media_type: Some(media_type::OCI_MANIFEST.to_owned()),
-            artifact_type: None,
-            config: self.blob(media_type::OCI_CONFIG, &serde_json::to_vec(&config)?)?,
-            layers: layers.to_vec(),
-            subject: None,
-            annotations: Default::default(),
-        };
-        self.blob(media_type::OCI_MANIFEST, &serde_json::to_vec(&manifest)?)
+        let config = self.blob(media_type::OCI_CONFIG, &serde_json::to_vec(&config)?)?;
+        self.blob(media_type::OCI_MANIFEST, &Manifest::new(config, layers.to_vec()).to_vec())
     }
 
     pub(crate) fn layer(&self, layer: &Layer<'_>) -> Result<Descriptor> {
@@ -81,7 +73,7 @@ impl LayoutWriter {
 
     /// An index of these entries.
     pub(crate) fn index(&self, index: &Index) -> Result<Descriptor> {
-        self.blob(media_type::OCI_INDEX, &serde_json::to_vec(index)?)
+        self.blob(media_type::OCI_INDEX, &index.to_vec())
     }
 
     /// Writes what makes the folder a layout, its one image tagged `tag` if any.
@@ -91,16 +83,8 @@ impl LayoutWriter {
                 .annotations
                 .insert("org.opencontainers.image.ref.name".to_owned(), tag.to_owned());
         }
-        let index = Index {
-            schema_version: 2,
-            media_type: Some(media_type::OCI_INDEX.to_owned()),
-            artifact_type: None,
-            manifests: vec![entry],
-            subject: None,
-            annotations: Default::default(),
-        };
         fs::write(self.dir.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#)?;
-        fs::write(self.dir.join("index.json"), serde_json::to_vec(&index)?)?;
+        fs::write(self.dir.join("index.json"), Index::new(vec![entry]).to_vec())?;
         Ok(())
     }
 }

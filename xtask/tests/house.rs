@@ -265,6 +265,8 @@ fn every_promise_names_tests_that_exist() {
 fn no_file_speaks_of_one_machine() {
     let output =
         Command::new("git").arg("ls-files").current_dir(root()).output().expect("git runs");
+    // A list that git would not give must not pass for one without faults.
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let home = format!("{}root/", '/');
     let bench = format!("{}work/", '/');
     let mut wrong = Vec::new();
