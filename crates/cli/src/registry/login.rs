@@ -4,7 +4,7 @@ use std::io::{IsTerminal as _, Read as _, Write as _};
 
 use anyhow::Context as _;
 use portolan_core::Host;
-use portolan_registry::client::{Credential, Secret, Stored};
+use portolan_registry::client::{Credential, LoginCheck, Secret, Stored};
 
 use crate::cli::Global;
 use crate::context::{self, classed, client_failure};
@@ -34,7 +34,10 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let (username, password) = ask(args.username, args.password_stdin).map_err(Failure::usage)?;
     let credential = Credential::Basic { username: username.clone(), password: password.clone() };
     let client = context::client(global)?;
-    client.check_login(&args.host, &credential).await.map_err(client_failure)?;
+    let check = client.check_login(&args.host, &credential).await.map_err(client_failure)?;
+    if check == LoginCheck::NotAsked {
+        eprintln!("warning: {} lets everybody in, so the login could not be checked", args.host);
+    }
     let store = context::credentials();
     let stored = store
         .store(&args.host, &username, &password)
