@@ -15,6 +15,12 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
+    /// Counts as skipped so many tests that said themselves that they could not run.
+    pub(crate) fn take_out_skipped(&mut self, skipped: u64) {
+        self.passed = self.passed.saturating_sub(skipped);
+        self.ignored += skipped;
+    }
+
     /// Adds a line such as `test result: ok. 5 passed; 0 failed; 1 ignored; …`; other lines
     /// are none of its business.
     fn add_line(&mut self, line: &str) {

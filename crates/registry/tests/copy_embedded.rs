@@ -4,4 +4,4 @@ mod support;
 
 use support::embedded::Embedded;
 
-copy_scenarios!(Embedded::start().await);
+copy_scenarios!(Some(Embedded::start().await));

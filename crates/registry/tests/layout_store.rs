@@ -1,6 +1,10 @@
 //! The layout store: what it writes, what it reads of others, what it refuses.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
-#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was skipped is said aloud")]
+
+#[path = "common/part.rs"]
+mod part;
+#[path = "common/skip.rs"]
+mod skip;
 
 use std::path::Path;
 use std::process::Command;
@@ -321,10 +325,7 @@ fn no_change_is_lost_between_threads() {
 
 #[test]
 fn skopeo_reads_what_we_write_and_we_read_what_it_writes() {
-    if Command::new("skopeo").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: skopeo is not installed; reading its layouts was not tested");
-        return;
-    }
+    let Some(skopeo) = part::part("skopeo") else { return };
     let (dir, layout) = new();
     let config = json!({"architecture": "amd64", "os": "linux",
         "rootfs": {"type": "layers", "diff_ids": [Digest::sha256(b"layer")]}});
@@ -340,7 +341,7 @@ fn skopeo_reads_what_we_write_and_we_read_what_it_writes() {
 
     let theirs = dir.path().join("theirs");
     for name in ["v2", "example.com/some/image:v3"] {
-        let copied = Command::new("skopeo")
+        let copied = Command::new(&skopeo)
             .args(["--insecure-policy", "copy", "--preserve-digests"])
             .arg(format!("oci:{}:v1", layout.dir().display()))
             .arg(format!("oci:{}:{name}", theirs.display()))
@@ -357,7 +358,7 @@ fn skopeo_reads_what_we_write_and_we_read_what_it_writes() {
     // And they still read it after we changed it.
     theirs.put_manifest(media_type::OCI_MANIFEST, manifest.as_bytes(), Some(&tag("v4"))).unwrap();
     for name in ["v2", "v4", "example.com/some/image:v3"] {
-        let inspected = Command::new("skopeo")
+        let inspected = Command::new(&skopeo)
             .args(["--insecure-policy", "inspect", "--raw"])
             .arg(format!("oci:{}:{name}", theirs.dir().display()))
             .output()

@@ -91,11 +91,6 @@ pub(crate) fn run(args: Args) -> Result<()> {
     }
 }
 
-/// The names of the parts that a chore needs.
-pub(crate) fn names(chore: Use) -> impl Iterator<Item = &'static str> {
-    PARTS.iter().filter(move |part| part.uses.contains(&chore)).map(|part| part.name)
-}
-
 /// The environment variable by which a test without a cluster learns where a part is.
 pub(crate) fn variable(part: &str) -> String {
     format!("PORTOLAN_PART_{}", part.to_uppercase().replace('-', "_"))

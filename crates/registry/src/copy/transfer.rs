@@ -123,16 +123,11 @@ impl Transfer {
             position += chunk.map_err(self.failed(blob))?.len() as u64;
             self.progress.advanced(blob, position);
         }
+        let dir = from.dir().to_owned();
         let (from, to, digest) = (from.clone(), to.clone(), blob.digest);
         match blocking(move || to.mount_blob(&digest, &from)).await {
             Ok(true) => Ok(BlobOutcome::Linked),
-            Ok(false) => {
-                let dir = match &self.from {
-                    Place::Layout(layout) => layout.dir().to_owned(),
-                    Place::Remote(_) => unreachable!("a link is between two layouts"),
-                };
-                Err(self.failed(blob)(LayoutError::BlobNotFound { dir, digest }))
-            }
+            Ok(false) => Err(self.failed(blob)(LayoutError::BlobNotFound { dir, digest })),
             Err(error) => Err(self.failed(blob)(error)),
         }
     }

@@ -11,6 +11,8 @@ mod management;
 mod pull;
 mod push;
 mod restart;
+#[path = "../common/skip.rs"]
+mod skip;
 mod support;
 mod tls;
 mod tricks;

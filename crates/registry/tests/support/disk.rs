@@ -3,20 +3,19 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::skip::skip;
+
 /// A small tmpfs below a temporary directory, gone when dropped.
 pub struct Mount {
     dir: tempfile::TempDir,
 }
 
 impl Mount {
-    /// A file system of this many bytes, or none where this user may not mount one: then the
-    /// test says loudly that it did not run.
+    /// A file system of this many bytes, or none, with the skip noted, where this user may not
+    /// mount one.
     pub fn tmpfs(bytes: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!(
-                "\n*** SKIPPED: this test mounts a small tmpfs, which needs root; \
-                 run the tests as root to have it checked ***\n"
-            );
+            skip("it mounts a small tmpfs, which needs root");
             return None;
         }
         let dir = tempfile::tempdir().unwrap();

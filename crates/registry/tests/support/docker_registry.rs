@@ -2,8 +2,11 @@
 
 use std::io::Read as _;
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use super::part::part;
 
 /// A running `docker-registry` with an empty store; it ends when dropped.
 pub struct DockerRegistry {
@@ -13,11 +16,13 @@ pub struct DockerRegistry {
 }
 
 impl DockerRegistry {
-    pub fn start() -> Self {
+    /// None, with the skip noted, where there is no docker-registry to be had.
+    pub fn start() -> Option<Self> {
+        let program = part("docker-registry")?;
         // A port that was free a moment ago may be taken by then; try a few.
         for _ in 0..5 {
-            if let Some(running) = Self::try_start() {
-                return running;
+            if let Some(running) = Self::try_start(&program) {
+                return Some(running);
             }
         }
         panic!("docker-registry did not begin to listen");
@@ -27,7 +32,7 @@ impl DockerRegistry {
         format!("127.0.0.1:{}", self.port)
     }
 
-    fn try_start() -> Option<Self> {
+    fn try_start(program: &Path) -> Option<Self> {
         let root = tempfile::tempdir().unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let config = format!(
@@ -37,16 +42,14 @@ impl DockerRegistry {
         );
         let file = root.path().join("config.yml");
         std::fs::write(&file, config).unwrap();
-        let mut process = Command::new("docker-registry")
+        let mut process = Command::new(program)
             .arg("serve")
             .arg(&file)
             .env_remove("OTEL_TRACES_EXPORTER")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
-            .unwrap_or_else(|error| {
-                panic!("docker-registry cannot be run ({error}); `cargo xtask test` installs it")
-            });
+            .unwrap_or_else(|error| panic!("{} cannot be run: {error}", program.display()));
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(20) {
             if TcpStream::connect(("127.0.0.1", port)).is_ok() {

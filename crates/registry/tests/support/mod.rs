@@ -9,5 +9,9 @@ pub mod embedded;
 pub mod fault;
 pub mod image;
 pub mod layouts;
+#[path = "../common/part.rs"]
+mod part;
 pub mod scenarios;
 pub mod setup;
+#[path = "../common/skip.rs"]
+mod skip;
