@@ -82,7 +82,8 @@ pub fn parse_upload_range(value: &str) -> Option<(u64, u64)> {
 fn parse_pair(text: &str) -> Option<(u64, u64)> {
     let (first, last) = text.split_once('-')?;
     let (first, last) = (number(first)?, number(last)?);
-    (first <= last).then_some((first, last))
+    // No content has a byte of that number, and everybody counts up to `last + 1`.
+    (first <= last && last < u64::MAX).then_some((first, last))
 }
 
 fn bounded(value: &str) -> Option<&str> {
@@ -167,6 +168,8 @@ mod tests {
             ("0-", None),
             ("-1", None),
             ("0--1", None),
+            ("0-18446744073709551614", Some((0, u64::MAX - 1))),
+            ("0-18446744073709551615", None),
             ("", None),
         ] {
             assert_eq!(parse_upload_range(value), expected, "{value:?}");

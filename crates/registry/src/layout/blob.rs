@@ -30,14 +30,12 @@ impl Layout {
     /// Opens a blob for reading and says how large it is.
     pub fn open_blob(&self, digest: &Digest) -> Result<(File, u64), LayoutError> {
         let path = self.blob_path(digest);
-        let file = File::open(&path).map_err(|e| match e.kind() {
+        durable::open_file(&path).map_err(|e| match e.kind() {
             io::ErrorKind::NotFound => {
                 LayoutError::BlobNotFound { dir: self.dir.clone(), digest: *digest }
             }
-            _ => LayoutError::io("open", &path, e),
-        })?;
-        let size = file.metadata().map_err(|e| LayoutError::io("look at", &path, e))?.len();
-        Ok((file, size))
+            _ => LayoutError::unreadable(&path, e),
+        })
     }
 
     /// Starts writing a blob. `size`, where known, bounds what is taken.

@@ -3,8 +3,11 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
+
+use rustix::fs::OFlags;
 
 use super::error::LayoutError;
 
@@ -165,20 +168,34 @@ pub(crate) fn age(metadata: &fs::Metadata) -> Duration {
     modified.elapsed().unwrap_or_default()
 }
 
+/// Opens a regular file for reading and says how large it is.
+///
+/// A layout may come from a stranger: a pipe in it would make the reader wait for ever, so it is
+/// opened without waiting and refused. Links are followed, other tools share blobs by them.
+pub(crate) fn open_file(path: &Path) -> io::Result<(File, u64)> {
+    let nonblock = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_file() {
+        Ok((file, metadata.len()))
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+    }
+}
+
 /// Reads a whole file of at most `limit` bytes; none when it is not there.
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LayoutError> {
-    let file = match File::open(path) {
-        Ok(file) => file,
+    let (file, size) = match open_file(path) {
+        Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(LayoutError::io("open", path, e)),
+        Err(e) => return Err(LayoutError::unreadable(path, e)),
     };
-    let size = file.metadata().map_err(|e| LayoutError::io("look at", path, e))?.len();
     let too_large = |size| LayoutError::TooLarge { path: path.to_path_buf(), size, limit };
     if size > limit {
         return Err(too_large(size));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| LayoutError::io("read", path, e))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| LayoutError::unreadable(path, e))?;
     let read = bytes.len() as u64;
     if read > limit { Err(too_large(read)) } else { Ok(Some(bytes)) }
 }
@@ -234,5 +251,23 @@ mod tests {
         assert_eq!(read_bounded(&path, 5).unwrap().unwrap(), b"12345");
         assert!(matches!(read_bounded(&path, 4), Err(LayoutError::TooLarge { size: 5, .. })));
         assert!(read_bounded(&root.path().join("none"), 4).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_without_waiting() {
+        let root = tempfile::tempdir().unwrap();
+        let pipe = root.path().join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            rustix::fs::Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        for path in [pipe.as_path(), root.path()] {
+            let error = read_bounded(path, 4).unwrap_err();
+            assert_eq!(error.to_string(), format!("cannot read {}", path.display()));
+        }
     }
 }

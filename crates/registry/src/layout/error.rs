@@ -197,6 +197,11 @@ impl LayoutError {
             _ => Self::Io { step, path, source },
         }
     }
+
+    /// A file that cannot be read. Permission denied means something else here than to a writer.
+    pub(crate) fn unreadable(path: &Path, source: io::Error) -> Self {
+        Self::Io { step: "read", path: path.to_path_buf(), source }
+    }
 }
 
 /// A sentence part of at most ten names; more would not be read.
