@@ -86,6 +86,7 @@ fn layouts_on_disk() {
         assert_eq!(Reference::Layout(layout.clone()).to_string(), text);
         assert_eq!(layout.target().is_some(), tag.is_some() || digest, "no tag is made up");
     }
+    assert_eq!(parse("ocI:5000/x"), parse("oci:5000/x"), "a directory in any letters");
 }
 
 #[test]

@@ -149,7 +149,12 @@ async fn a_copy_that_is_dropped_leaves_no_file() {
     let given_up = tokio::time::timeout(Duration::from_millis(250), copying).await;
     assert!(given_up.is_err(), "the copy was to be in the middle");
     // Threads that were writing remove their files when they notice.
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    for _ in 0..1000 {
+        if std::panic::catch_unwind(|| layouts::assert_nothing_half_written(&harbour.dir)).is_ok() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     assert_eq!(layouts::index_json(&harbour.dir), before);
     layouts::assert_holds(&harbour.dir, &harbour.old);
     let layers = image.blobs.iter().filter(|(_, bytes)| bytes.len() > 100_000);

@@ -16,6 +16,8 @@ pub use names::{Host, Repository, Tag};
 const MAX_NAME: usize = 255;
 /// The longest tag the distribution specification allows.
 const MAX_TAG: usize = 128;
+/// What a reference to a layout begins with.
+const LAYOUT_PREFIX: &str = "oci:";
 /// Nothing that long is a reference; refuse before looking closer.
 const MAX_REFERENCE: usize = 4096;
 
@@ -157,9 +159,13 @@ impl FromStr for Reference {
             n if n > MAX_REFERENCE => return Err(ParseReferenceError::TooLong(n)),
             _ => {}
         }
-        match text.strip_prefix("oci:") {
-            Some(rest) => rest.parse().map(Self::Layout),
-            None => text.parse().map(Self::Registry),
+        // In any letters: hosts are folded to lower case, and a host called `OCI` would come back
+        // from its printed form as a directory.
+        match text.split_at_checked(LAYOUT_PREFIX.len()) {
+            Some((prefix, rest)) if prefix.eq_ignore_ascii_case(LAYOUT_PREFIX) => {
+                rest.parse().map(Self::Layout)
+            }
+            _ => text.parse().map(Self::Registry),
         }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses its own part")]
 #![allow(clippy::unwrap_used, reason = "test code outside #[test] functions")]
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -60,9 +61,16 @@ pub(crate) fn reply(status: u16, headers: &[(&str, &str)], body: impl Into<Body>
 pub(crate) struct Server {
     pub(crate) host: Host,
     seen: Arc<Mutex<Vec<Seen>>>,
+    /// How many TLS handshakes were begun.
+    handshakes: Arc<AtomicUsize>,
 }
 
 impl Server {
+    /// How many TLS handshakes were begun so far, finished or not.
+    pub(crate) fn connections(&self) -> usize {
+        self.handshakes.load(Ordering::SeqCst)
+    }
+
     /// Everything it was asked so far.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().unwrap().clone()
@@ -113,7 +121,7 @@ pub(crate) fn serve_on(
     let seen = Arc::default();
     let app = router(Arc::clone(&seen), handler);
     tokio::spawn(async move { axum::serve(listener, app).await });
-    Server { host, seen }
+    Server { host, seen, handshakes: Arc::default() }
 }
 
 /// A certificate authority of one test.
@@ -184,8 +192,11 @@ pub(crate) async fn serve_tls(
     let host = format!("localhost:{}", listener.local_addr().unwrap().port()).parse().unwrap();
     let seen = Arc::default();
     let app = router(Arc::clone(&seen), handler);
+    let handshakes = Arc::<AtomicUsize>::default();
+    let begun = Arc::clone(&handshakes);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
+            begun.fetch_add(1, Ordering::SeqCst);
             let (acceptor, app) = (acceptor.clone(), app.clone());
             tokio::spawn(async move {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
@@ -196,7 +207,7 @@ pub(crate) async fn serve_tls(
             });
         }
     });
-    Server { host, seen }
+    Server { host, seen, handshakes }
 }
 
 /// Settings with short waits, so that tests of trouble are quick.

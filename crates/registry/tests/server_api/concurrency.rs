@@ -118,23 +118,29 @@ async fn two_requests_cannot_write_to_one_session() {
     let registry = Registry::start(root.path()).await;
     let session = registry.session("a").await;
     let mut slow = tokio::net::TcpStream::connect(registry.address).await.unwrap();
-    let head = format!("PATCH {session} HTTP/1.1\r\nHost: x\r\nContent-Length: 8\r\n\r\nslow");
+    let content = "slow".repeat(256 * 1024);
+    let length = content.len() + 1;
+    let head = format!("PATCH {session} HTTP/1.1\r\nHost: x\r\nContent-Length: {length}\r\n\r\n");
     slow.write_all(head.as_bytes()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    slow.write_all(content.as_bytes()).await.unwrap();
+    registry.wait_until_written(&session).await;
     let refused = registry.ask(Method::PATCH, &session).body("quick").send().await.unwrap();
     assert_eq!(refusal(refused).await, code(409, "BLOB_UPLOAD_INVALID"));
     // When the slow one hangs up, what it sent is kept and others may go on.
     drop(slow);
-    let mut state = registry.get(&session).await;
-    for _ in 0..50 {
-        if state.status() == 204 {
+    let mut free = false;
+    for _ in 0..1000 {
+        free = registry.ask(Method::PATCH, &session).body("").send().await.unwrap().status() == 202;
+        if free {
             break;
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        state = registry.get(&session).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    assert!(free, "the session stays taken");
+    let state = registry.get(&session).await;
     let range = text(&state, "range");
-    let sent = if range == "0-3" { "slow" } else { "" };
+    let last: usize = range.strip_prefix("0-").unwrap().parse().unwrap();
+    let sent = &content[..=last];
     let digest = Digest::sha256(format!("{sent}quick").as_bytes());
     let put = registry.ask(Method::PUT, &format!("{session}?digest={digest}")).body("quick");
     assert_eq!(put.send().await.unwrap().status(), 201);

@@ -45,20 +45,28 @@ async fn requests_under_way_are_finished_before_the_server_ends() {
     let root = tempfile::tempdir().unwrap();
     let registry = Registry::start(root.path()).await;
     let session = registry.session("a").await;
-    let digest = Digest::sha256(b"firstsecond");
-    let (send, receive) = tokio::sync::mpsc::unbounded_channel::<Result<&str, std::io::Error>>();
+    let first = "first".repeat(256 * 1024);
+    let digest = Digest::sha256(format!("{first}second").as_bytes());
+    let (send, receive) = tokio::sync::mpsc::unbounded_channel::<Result<String, std::io::Error>>();
     let pieces = futures_util::stream::unfold(receive, |mut receive| async move {
         receive.recv().await.map(|piece| (piece, receive))
     });
     let put = registry.ask(Method::PUT, &format!("{session}?digest={digest}"));
     let put = tokio::spawn(put.body(reqwest::Body::wrap_stream(pieces)).send());
-    send.send(Ok("first")).unwrap();
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    send.send(Ok(first)).unwrap();
+    registry.wait_until_written(&session).await;
     let address = registry.address;
     let stopping = tokio::spawn(registry.stop());
-    tokio::time::sleep(Duration::from_millis(200)).await;
-    assert!(tokio::net::TcpStream::connect(address).await.is_err(), "nobody new is let in");
-    send.send(Ok("second")).unwrap();
+    let mut open = true;
+    for _ in 0..1000 {
+        open = tokio::net::TcpStream::connect(address).await.is_ok();
+        if !open {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(!open, "nobody new is let in");
+    send.send(Ok("second".to_owned())).unwrap();
     drop(send);
     assert_eq!(put.await.unwrap().unwrap().status(), 201);
     stopping.await.unwrap();

@@ -85,6 +85,19 @@ impl Registry {
         text(&begun, "location")
     }
 
+    /// Waits until some of an upload's bytes are on disk, which proves that a request writes to
+    /// it. The server gathers half a MiB first, so more than that must have been sent.
+    pub(crate) async fn wait_until_written(&self, session: &str) {
+        for _ in 0..1000 {
+            let range = self.get(session).await.headers().get("range").cloned();
+            if range.is_some_and(|range| range != "0-0") {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+        panic!("nothing was ever written to the upload");
+    }
+
     /// Stores a blob in one request.
     pub(crate) async fn push_blob(&self, name: &str, content: &[u8]) -> Digest {
         let digest = Digest::sha256(content);
