@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, RwLock};
@@ -92,11 +92,15 @@ struct Users {
 impl Users {
     fn load(path: &Path) -> Result<Self, HtpasswdError> {
         let read = |source| HtpasswdError::Read { path: path.to_path_buf(), source };
-        let metadata = fs::metadata(path).map_err(read)?;
-        if metadata.len() > MAX_FILE {
-            return Err(HtpasswdError::TooLarge { path: path.to_path_buf(), size: metadata.len() });
+        let file = fs::File::open(path).map_err(read)?;
+        let metadata = file.metadata().map_err(read)?;
+        let mut text = String::new();
+        // Bounded by what is read: the size that metadata tells may be of another moment.
+        let size = file.take(MAX_FILE + 1).read_to_string(&mut text).map_err(read)? as u64;
+        if size > MAX_FILE {
+            let size = size.max(metadata.len());
+            return Err(HtpasswdError::TooLarge { path: path.to_path_buf(), size });
         }
-        let text = fs::read_to_string(path).map_err(read)?;
         let hashes = parse(path, &text)?;
         let cost = hashes.values().filter_map(|hash| cost(hash)).max().unwrap_or(10);
         // A hash that no password has: it is well-formed, and its digest part is all zero.

@@ -207,7 +207,7 @@ async fn handle(State(app): State<App>, request: Request) -> Response {
 
 /// A path as the log shows it: nobody reads more of one that is no path of ours.
 fn shortened(path: &str) -> &str {
-    path.get(..512).unwrap_or(path)
+    &path[..path.floor_char_boundary(512)]
 }
 
 /// HEAD has no body, but says how long that of GET would be.

@@ -193,7 +193,7 @@ fn allowed(
     limit: u64,
 ) -> Result<Allowed, ApiError> {
     let too_large = |limit| {
-        let text = format!("the upload goes beyond what is taken, by more than {limit} bytes");
+        let text = format!("the upload is larger than what is taken: at most {limit} more bytes");
         ApiError::new(Code::TooLarge, text)
     };
     let too_long = |length| {
