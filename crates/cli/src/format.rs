@@ -44,6 +44,30 @@ pub(crate) fn write(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// Says something to the person, on stderr.
+///
+/// Errors quote strangers: what would move the cursor or turn the text around is escaped. A
+/// stderr that is full or closed is no reason to stop working.
+pub(crate) fn tell(text: &str) {
+    let mut line = printable(text);
+    line.push('\n');
+    let _ = std::io::stderr().lock().write_all(line.as_bytes());
+}
+
+/// The text as a terminal may show it, line breaks kept.
+fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if turns || (c.is_control() && !matches!(c, '\n' | '\t')) {
+            shown.extend(c.escape_unicode());
+        } else {
+            shown.push(c);
+        }
+    }
+    shown
+}
+
 /// A table without lines: columns padded, nothing a script would have to strip.
 pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     let mut table = comfy_table::Table::new();
@@ -69,4 +93,16 @@ pub(crate) fn safe(text: &str) -> String {
 /// `1.50 MiB`: binary units.
 pub(crate) fn size(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_plays_with_the_terminal() {
+        let hostile = "a\u{1b}]0;x\u{7}\r\u{9b}31m\u{202e}b\n\tc é";
+        let shown = printable(hostile);
+        assert_eq!(shown, "a\\u{1b}]0;x\\u{7}\\u{d}\\u{9b}31m\\u{202e}b\n\tc é");
+    }
 }

@@ -1,7 +1,6 @@
 //! `portolan`: the right bits to the right machine, from build to boot.
 //!
 //! Only a doorway: parse, call the libraries, print, turn the outcome into an exit code.
-#![allow(clippy::print_stderr, reason = "this is where people are talked to")]
 
 use std::process::ExitCode;
 
@@ -24,7 +23,7 @@ fn main() -> ExitCode {
     match run(cli::Cli::parse()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            eprintln!("error: {:#}", failure.error);
+            format::tell(&format!("error: {:#}", failure.error));
             failure.exit.into()
         }
     }

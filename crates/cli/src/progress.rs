@@ -8,7 +8,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use portolan_core::{Descriptor, Digest};
 use portolan_registry::progress::{BlobOutcome, Progress, Silent};
 
-use crate::format::size;
+use crate::format::{self, size};
 
 /// How to show progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -88,7 +88,7 @@ fn style(template: &str) -> ProgressStyle {
 
 impl Progress for Bars {
     fn planned(&self, blobs: &[Descriptor]) {
-        self.total.set_length(total(blobs));
+        self.total.inc_length(total(blobs));
     }
 
     fn started(&self, blob: &Descriptor) {
@@ -128,19 +128,25 @@ struct Lines {
 
 impl Progress for Lines {
     fn planned(&self, blobs: &[Descriptor]) {
-        self.count.lock().unwrap_or_else(PoisonError::into_inner).1 = blobs.len();
-        eprintln!("{} blobs, {}", blobs.len(), size(total(blobs)));
+        // One listener may hear of several copies; their blobs are counted together.
+        self.count.lock().unwrap_or_else(PoisonError::into_inner).1 += blobs.len();
+        format::tell(&format!("{} blobs, {}", blobs.len(), size(total(blobs))));
     }
 
     fn finished(&self, blob: &Descriptor, outcome: BlobOutcome) {
         let mut count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
         count.0 += 1;
         let (done, all) = *count;
-        eprintln!("[{done}/{all}] {} {} {}", blob.digest.short(), size(blob.size), word(outcome));
+        format::tell(&format!(
+            "[{done}/{all}] {} {} {}",
+            blob.digest.short(),
+            size(blob.size),
+            word(outcome)
+        ));
     }
 
     fn stored(&self, manifest: &Descriptor) {
-        eprintln!("stored {} {}", manifest.digest, manifest.media_type);
+        format::tell(&format!("stored {} {}", manifest.digest, manifest.media_type));
     }
 }
 

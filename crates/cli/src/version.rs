@@ -1,5 +1,6 @@
 //! `portolan version`
 
+use portolan_core::Platform;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -17,14 +18,16 @@ pub(crate) struct Args {
 struct Version {
     version: &'static str,
     os: &'static str,
-    architecture: &'static str,
+    architecture: String,
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let version = Version {
         version: env!("CARGO_PKG_VERSION"),
         os: std::env::consts::OS,
-        architecture: std::env::consts::ARCH,
+        architecture: Platform::new(std::env::consts::OS, std::env::consts::ARCH)
+            .normalised()
+            .architecture,
     };
     args.format
         .print(&version, |v| format!("portolan {} ({}/{})\n", v.version, v.os, v.architecture))?;

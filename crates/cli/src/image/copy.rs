@@ -11,7 +11,7 @@ use super::wanted;
 use crate::cli::Global;
 use crate::context::{self, classed};
 use crate::exit::{Exit, Failure};
-use crate::format::{Format, size};
+use crate::format::{self, Format, size};
 use crate::progress;
 
 #[derive(Debug, clap::Args)]
@@ -73,25 +73,40 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         .await
         .map_err(failure)?;
     for layer in &report.foreign {
-        eprintln!(
+        format::tell(&format!(
             "warning: layer {} may not be distributed and was left where it is",
             layer.digest
-        );
+        ));
     }
     if report.narrowed == Narrowed::NewIndex {
-        eprintln!(
+        format::tell(&format!(
             "note: the index was narrowed, so its digest changed from {} and signatures of the old one do not cover it",
             report.source.digest
-        );
+        ));
     }
     let answer = answer(&args.source, &args.destination, &report);
     args.format.print(&answer, |answer| {
-        let Answer { digest, destination, blobs_copied, .. } = answer;
-        let moved = size(answer.bytes_copied);
-        let kept = answer.blobs_present + answer.blobs_mounted + answer.blobs_linked;
-        format!("{destination}\n{digest}\n{blobs_copied} blobs copied ({moved}), {kept} already there, mounted or linked\n")
+        let Answer { digest, destination, .. } = answer;
+        format!("{destination}\n{digest}\n{}\n", counts(answer))
     })?;
     Ok(Exit::Ok)
+}
+
+/// `3 blobs copied (1.2 MiB), 2 mounted`: what there was none of is left out.
+fn counts(answer: &Answer) -> String {
+    let copied = format!("copied ({})", size(answer.bytes_copied));
+    let rows = [
+        (answer.blobs_copied, copied.as_str()),
+        (answer.blobs_present, "present"),
+        (answer.blobs_mounted, "mounted"),
+        (answer.blobs_linked, "linked"),
+    ];
+    let words: Vec<_> = rows
+        .iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, word)| format!("{count} {word}"))
+        .collect();
+    if words.is_empty() { "no blobs".to_owned() } else { format!("blobs: {}", words.join(", ")) }
 }
 
 fn answer(source: &Reference, destination: &Reference, report: &CopyReport) -> Answer {

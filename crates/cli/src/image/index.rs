@@ -79,6 +79,8 @@ pub(crate) async fn create(args: Create, global: &Global) -> Result<Exit, Failur
     for (source, digest) in found {
         bring(source, digest, &args.destination, &client, &listener).await?;
     }
+    // The bars go before the result comes: they would be drawn over it.
+    drop(listener);
     let place = super::create(&args.destination, &client)?;
     let stored = place
         .push_manifest(media_type::OCI_INDEX, index.to_vec().into(), tag.as_ref())

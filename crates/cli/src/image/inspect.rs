@@ -113,7 +113,10 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         digest: top.descriptor.digest,
         media_type: top.descriptor.media_type.clone(),
         size: top.descriptor.size,
-        artifact_type: document.artifact_type().map(str::to_owned),
+        artifact_type: document
+            .artifact_type()
+            .filter(|kind| !portolan_core::media_type::is_image_config(kind))
+            .map(str::to_owned),
         subject: document.subject().cloned(),
         annotations: document.annotations().clone(),
         manifests: with_sizes(&place, entries).await,
@@ -171,7 +174,7 @@ async fn image_size(place: &Place, entry: &Descriptor) -> Option<u64> {
         Err(error) if error.class() == ErrorClass::NotFound => return None,
         Err(error) => {
             let error = anyhow::Error::new(error);
-            eprintln!("warning: the size of {} is not known: {error:#}", entry.digest);
+            format::tell(&format!("warning: the size of {} is not known: {error:#}", entry.digest));
             return None;
         }
     };

@@ -36,6 +36,13 @@ struct Row {
 }
 
 pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
+    if args.reference.tag().is_some() || args.reference.digest().is_some() {
+        let error = anyhow::anyhow!(
+            "{} names one image; leave the tag and the digest out to list all",
+            args.reference
+        );
+        return Err(Failure::usage(error));
+    }
     let place = super::open(&args.reference, &context::client(global)?)?;
     let tags = place.tags().await.map_err(failure)?;
     let rows: Vec<Row> = stream::iter(tags)

@@ -61,6 +61,6 @@ pub(super) fn platform(text: &str) -> anyhow::Result<Platform> {
 /// Says what a misspelt name was taken for.
 pub(super) fn warn(platform: &Platform) {
     for warning in platform.normalised_with_warnings().1 {
-        eprintln!("warning: {warning}");
+        crate::format::tell(&format!("warning: {warning}"));
     }
 }

@@ -45,6 +45,10 @@ struct Row {
 }
 
 pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    if !args.root.is_dir() {
+        let error = anyhow::anyhow!("{} is not a directory", args.root.display());
+        return Err(Failure::new(Exit::NotFound, error));
+    }
     let options = GarbageOptions {
         grace: Duration::from_secs(args.grace.saturating_mul(60)),
         untagged: args.untagged,
@@ -63,7 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
             // One that cannot be collected does not hide what was done to the others.
             Err(error) => {
                 exit = Exit::from(error.class());
-                eprintln!("error: {repository}: {:#}", anyhow::Error::new(error));
+                format::tell(&format!("error: {repository}: {:#}", anyhow::Error::new(error)));
             }
         }
     }

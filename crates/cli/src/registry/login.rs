@@ -36,7 +36,10 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let client = context::client(global)?;
     let check = client.check_login(&args.host, &credential).await.map_err(client_failure)?;
     if check == LoginCheck::NotAsked {
-        eprintln!("warning: {} lets everybody in, so the login could not be checked", args.host);
+        format::tell(&format!(
+            "warning: {} lets everybody in, so the login could not be checked",
+            args.host
+        ));
     }
     let store = context::credentials();
     let stored = store
@@ -57,8 +60,8 @@ fn ask(username: Option<String>, from_stdin: bool) -> anyhow::Result<(String, Se
         Some(username) => username,
         None if terminal && !from_stdin => {
             let mut line = String::new();
-            eprint!("Username: ");
-            std::io::stderr().flush().ok();
+            let mut err = std::io::stderr();
+            err.write_all(b"Username: ").and_then(|()| err.flush()).ok();
             std::io::stdin().read_line(&mut line).context("read the user name")?;
             line.trim().to_owned()
         }

@@ -18,7 +18,7 @@ pub(crate) async fn run(args: &Args) -> Result<Exit, Failure> {
     let store = context::credentials();
     let erased = store.erase(&args.host).await.map_err(|error| classed(error.class(), error))?;
     if let Some(file) = &erased.remains_in {
-        eprintln!("warning: {} still holds a login for {}", file.display(), args.host);
+        format::tell(&format!("warning: {} still holds a login for {}", file.display(), args.host));
     }
     if !erased.removed {
         let message = format!("there was no login for {}", args.host);

@@ -53,6 +53,12 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         }),
         ..Config::new(args.root, args.listen)
     };
+    if config.htpasswd.is_none() && !config.listen.ip().is_loopback() {
+        let listen = config.listen;
+        format::tell(&format!(
+            "warning: everybody who reaches {listen} may push and delete; --htpasswd asks for passwords"
+        ));
+    }
     // Before the address is told: whoever reads it may ask us to stop at once.
     let stop = Stop::listen().map_err(|error| Failure::new(Exit::Transport, error))?;
     let server = Server::bind(config).await.map_err(failure)?;

@@ -13,9 +13,11 @@ use super::{Platform, windows};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Support {
-    /// It can.
+    /// It can. Not written as `yes`, which YAML readers take for a boolean.
+    #[serde(rename = "supported")]
     Yes,
     /// It cannot.
+    #[serde(rename = "unsupported")]
     No,
     /// Nothing readable says so.
     Unknown,

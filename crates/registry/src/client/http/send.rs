@@ -150,8 +150,27 @@ impl Shared {
         within(limits, whole).await
     }
 
-    /// One request on the wire, up to the head of its answer.
+    /// One request on the wire, up to the head of its answer, told to whoever wants to know. The
+    /// query stays out of the log: upload sessions and signed addresses keep secrets there.
     async fn send(
+        &self,
+        endpoint: &Endpoint,
+        call: &Call<'_>,
+        url: url::Url,
+        shown: Option<&Authorization>,
+    ) -> Result<Response, Failure> {
+        let (host, path) = (authority(&url), url.path().to_owned());
+        let sent = self.put_on_wire(endpoint, call, url, shown).await;
+        match &sent {
+            Ok(answer) => {
+                tracing::debug!(method = %call.method, host, path, status = answer.status().as_u16());
+            }
+            Err(failure) => tracing::debug!(method = %call.method, host, path, %failure),
+        }
+        sent
+    }
+
+    async fn put_on_wire(
         &self,
         endpoint: &Endpoint,
         call: &Call<'_>,
