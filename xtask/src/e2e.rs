@@ -1,17 +1,15 @@
 //! `cargo xtask e2e`: tests on the real cluster, registries and peers, from nothing to nothing.
 
 use std::fs::File;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
-use serde_json::Value;
 
-use crate::suite;
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
 use crate::testbed::{Cache, Missing, Use, ensure, up};
+use crate::{program, suite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,7 +27,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let lock = cache.lock("e2e")?;
     let mut phases = Phases::default();
     let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
-    let portolan = phases.time("build portolan", build_portolan)?;
+    let portolan = phases.time("build portolan", || program::build(&[]))?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
     let guard = if args.keep { None } else { Some(Guard::start(&lock)?) };
@@ -74,29 +72,6 @@ fn succeed(mut command: Command) -> Result<()> {
         bail!("{command:?} failed; see above");
     }
     Ok(())
-}
-
-/// The program under test; cargo says where it put it.
-fn build_portolan() -> Result<PathBuf> {
-    let out = cargo()
-        .args(["build", "--locked", "--package", "portolan-cli", "--bin", "portolan"])
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("start cargo build")?;
-    if !out.status.success() {
-        bail!("portolan does not build; see above");
-    }
-    executable(&String::from_utf8_lossy(&out.stdout)).context("cargo named no program portolan")
-}
-
-/// The path of `portolan` in cargo's messages, one JSON object a line.
-fn executable(messages: &str) -> Option<PathBuf> {
-    messages
-        .lines()
-        .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "portolan")
-        .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
 }
 
 /// A process of its own that takes the cluster down when we end, however we end: it waits for the
@@ -164,15 +139,6 @@ impl std::fmt::Display for Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_program_is_where_cargo_says() {
-        let messages = r#"{"reason":"compiler-artifact","target":{"name":"portolan"},"executable":null}
-not json
-{"reason":"compiler-artifact","target":{"name":"portolan"},"executable":"/t/debug/portolan"}"#;
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/debug/portolan")));
-        assert_eq!(executable("{}"), None);
-    }
 
     #[test]
     fn phases_add_up() {

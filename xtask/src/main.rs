@@ -12,6 +12,7 @@ mod e2e;
 mod fixtures;
 mod fuzz;
 mod layout;
+mod program;
 mod suite;
 mod test;
 mod testbed;

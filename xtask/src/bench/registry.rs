@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use portolan_core::Descriptor;
 use super::measure::{self, Run, median};
 use super::report::{Promise, Report, Row, millis};
 use super::{fixture, http};
+use crate::program;
 use crate::testbed::build::{Missing, Toolbox, ensure};
 use crate::testbed::parts::Use;
 
@@ -19,7 +20,7 @@ const REPOSITORY: &str = "bench/image";
 
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let tools = ensure(Use::Bench, Missing::Fails)?;
-    let portolan = build_portolan()?;
+    let portolan = program::build(&["--release"])?;
     let layout = fixture::image()?;
     let blobs = fixture::blobs(&layout)?;
     // Beside the cache and so on the same disk as everything measured; gone when dropped.
@@ -152,20 +153,6 @@ fn settle(out: &Path) -> Result<()> {
     crate::testbed::cache::remove_dir(out)?;
     rustix::fs::sync();
     Ok(())
-}
-
-fn build_portolan() -> Result<PathBuf> {
-    let status = Command::new(env!("CARGO"))
-        .args(["build", "--release", "--locked", "-p", "portolan-cli"])
-        .current_dir(crate::root())
-        .status()
-        .context("start cargo build")?;
-    if !status.success() {
-        bail!("cargo build --release failed; see above");
-    }
-    let target = std::env::var_os("CARGO_TARGET_DIR")
-        .map_or_else(|| crate::root().join("target"), PathBuf::from);
-    Ok(target.join("release").join("portolan"))
 }
 
 fn fill(tools: &Toolbox, layout: &Path, server: &Server) -> Result<()> {
