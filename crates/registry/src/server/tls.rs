@@ -1,12 +1,14 @@
 //! Certificate and key from PEM files.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
 
 /// The files of a TLS server.
 #[derive(Debug, Clone)]
@@ -37,7 +39,7 @@ pub enum TlsError {
         /// The file.
         path: PathBuf,
     },
-    /// The file cannot be looked at.
+    /// The file cannot be read at all.
     #[error("cannot open {}", path.display())]
     Open {
         /// The file.
@@ -62,17 +64,15 @@ const MAX_FILE: u64 = 1024 * 1024;
 
 /// Reads the files and makes an acceptor that offers HTTP/2 and HTTP/1.1.
 pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
-    check_size(&files.certificate)?;
-    check_size(&files.key)?;
+    let (certificate, key) = (read_bounded(&files.certificate)?, read_bounded(&files.key)?);
     let read = |what, path: &Path| {
         let path = path.to_path_buf();
         move |source| TlsError::Read { what, path, source }
     };
-    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_file_iter(&files.certificate)
-        .and_then(Iterator::collect)
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&certificate)
+        .collect::<Result<_, _>>()
         .map_err(read("certificates", &files.certificate))?;
-    let key =
-        PrivateKeyDer::from_pem_file(&files.key).map_err(read("a private key", &files.key))?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(read("a private key", &files.key))?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
@@ -85,11 +85,33 @@ pub(super) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
-fn check_size(path: &Path) -> Result<(), TlsError> {
-    let metadata = std::fs::metadata(path)
-        .map_err(|source| TlsError::Open { path: path.to_path_buf(), source })?;
-    if metadata.len() > MAX_FILE {
+/// Bounded by what is read: a device has no size to ask for.
+fn read_bounded(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
+    let failed = |source| TlsError::Open { path: path.to_path_buf(), source };
+    let mut bytes = Zeroizing::new(Vec::new());
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
         return Err(TlsError::TooLarge { path: path.to_path_buf() });
     }
-    Ok(())
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn a_file_without_a_size_is_read_to_the_bound_and_no_further() {
+        let root = tempfile::tempdir().unwrap();
+        let pipe = root.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::write(pipe, vec![b'x'; 2 * 1024 * 1024])
+        });
+        assert!(matches!(read_bounded(&pipe), Err(TlsError::TooLarge { .. })));
+        assert!(writer.join().unwrap().is_err(), "the rest was not taken");
+    }
 }
