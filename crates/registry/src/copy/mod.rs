@@ -13,8 +13,8 @@
 //! or the new one, never half of one.
 //!
 //! **When it fails** or the future is dropped, blobs that arrived whole stay, and a second try
-//! finds them; nothing else is left. (After a drop, files being written are removed by their own
-//! threads a moment later.)
+//! finds them; nothing else is left. (After a drop, files being written are removed by their
+//! tasks a moment later.)
 
 mod error;
 mod graph;
@@ -29,6 +29,7 @@ use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use portolan_core::{Algorithm, Descriptor, Digest, Platform, Reference, Tag, Target};
 use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
 
 pub use error::CopyError;
 pub use graph::{MAX_DEPTH, MAX_MANIFEST_TOTAL, MAX_MANIFESTS};
@@ -115,11 +116,11 @@ pub async fn copy(
 
     let (there, by) = (destination.clone(), client.clone());
     let to = blocking(move || Place::create(&there, &by)).await.map_err(CopyError::Write)?;
-    let (writing, mut written) = mpsc::channel(1);
-    let transfer = Transfer { from, to: to.clone(), progress: Arc::clone(&progress), writing };
+    let (under_way, mut all_gone) = mpsc::channel(1);
+    let transfer = Transfer { from, to: to.clone(), progress: Arc::clone(&progress), under_way };
     let moved = move_blobs(&graph, transfer, options.parallel).await;
-    // Ends when the last writing thread is done: a failed copy leaves no file behind it.
-    let _ = written.recv().await;
+    // Ends when the last transfer has gone: a failed copy leaves no file behind it.
+    let _ = all_gone.recv().await;
     let moved = moved?;
     let writer = Arc::new(ManifestWriter { to, progress, top: copied.digest, referrers });
     writer.write(&graph, tag).await?;
@@ -199,7 +200,15 @@ async fn move_blobs(
     transfer.progress.planned(&blobs);
     let flights = blobs.into_iter().map(|blob| {
         let transfer = transfer.clone();
-        async move { Ok((blob.clone(), transfer.blob(blob).await?)) }.boxed()
+        async move {
+            // A task of its own, so that blobs are hashed on all processors; it ends with us.
+            let flight = AbortOnDropHandle::new(tokio::spawn(transfer.blob(blob.clone())));
+            match flight.await {
+                Ok(outcome) => Ok((blob, outcome?)),
+                Err(error) => std::panic::resume_unwind(error.into_panic()),
+            }
+        }
+        .boxed()
     });
     let flights: Vec<_> = flights.collect();
     stream::iter(flights).buffer_unordered(parallel.get()).try_collect().await

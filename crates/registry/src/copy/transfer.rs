@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use futures_util::stream::StreamExt as _;
 use portolan_core::Descriptor;
@@ -15,22 +14,15 @@ use crate::images::{ImageError, LayoutSource, Place, blocking};
 use crate::layout::{Layout, LayoutError};
 use crate::progress::{BlobOutcome, Progress};
 
-/// Bytes are handed to the writing thread in batches of at least this size: waking it for every
-/// packet would cost more than the writing.
-const BATCH: usize = 512 * 1024;
-/// Batches that may wait for the disk, per blob. With six blobs at a time and the network's own
-/// buffers this stays below 16 MiB in all.
-const BATCHES_WAITING: usize = 2;
-
 /// What all transfers of one copy share.
 #[derive(Clone)]
 pub(super) struct Transfer {
     pub(super) from: Place,
     pub(super) to: Place,
     pub(super) progress: Arc<dyn Progress>,
-    /// Held by every thread that writes a file, so that a copy that fails can wait until they
-    /// have removed what they began.
-    pub(super) writing: mpsc::Sender<()>,
+    /// Held by every transfer, and by its work on other threads, so that a copy that fails can
+    /// wait until all have removed what they began.
+    pub(super) under_way: mpsc::Sender<()>,
 }
 
 impl Transfer {
@@ -132,78 +124,39 @@ impl Transfer {
         }
     }
 
-    /// Writes what comes into the layout, on a thread of its own: hashing, writing and the wait
-    /// for the disk at the end overlap with the network, and with the other blobs.
+    /// Writes what comes into the layout. Hashing and writing happen where the bytes arrived,
+    /// while they are warm in that processor's cache: handing them to another thread costs more
+    /// than it hides, for a write only reaches the page cache. What really waits for the disk,
+    /// the end of each file, waits on a thread where waiting disturbs nobody.
     async fn write(
         &self,
         to: &Layout,
         mut bytes: BlobStream,
         blob: &Descriptor,
     ) -> Result<(), CopyError> {
-        let (batches, incoming) = mpsc::channel(BATCHES_WAITING);
-        let (layout, described, writing) = (to.clone(), blob.clone(), self.writing.clone());
-        let writer = tokio::spawn(blocking(move || {
-            let result = write_batches(&layout, &described, incoming);
-            drop(writing);
-            result
-        }));
-        let (mut batch, mut size, mut position) = (Vec::new(), 0, 0);
-        let mut broken = false;
+        let (layout, digest, size) = (to.clone(), blob.digest, blob.size);
+        let held = self.under_way.clone();
+        let begun = blocking(move || (layout.blob_writer(digest, Some(size)), held)).await;
+        // In this order: given up in between, the file goes before the hold on the copy does.
+        let (writer, held) = begun;
+        let mut writer = writer.map_err(self.failed(blob))?;
         while let Some(chunk) = bytes.next().await {
             let chunk = chunk.map_err(self.failed(blob))?;
-            size += chunk.len();
-            position += chunk.len() as u64;
-            batch.push(chunk);
-            if size >= BATCH {
-                broken = batches.send(Message::Batch(std::mem::take(&mut batch))).await.is_err();
-                size = 0;
-                self.progress.advanced(blob, position);
-                if broken {
-                    break;
-                }
-            }
+            writer.write(&chunk).map_err(self.failed(blob))?;
+            self.progress.advanced(blob, writer.written());
         }
-        self.progress.advanced(blob, position);
-        if !broken {
-            // A writer that is gone has failed, and says so below.
-            let _ = batches.send(Message::Batch(batch)).await;
-            let _ = batches.send(Message::End).await;
-        }
-        match writer.await {
-            Ok(Err(LayoutError::DigestMismatch { expected, actual })) => {
+        let commit = move || {
+            let result = writer.commit();
+            drop(held);
+            result
+        };
+        match blocking(commit).await {
+            Err(LayoutError::DigestMismatch { expected, actual }) => {
                 Err(CopyError::WrongDigest { expected, actual, from: self.from.to_string() })
             }
-            Ok(result) => result.map_err(self.failed(blob)),
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
+            result => result.map_err(self.failed(blob)),
         }
     }
-}
-
-/// What the writing thread is told. Silence means that the copy was given up.
-enum Message {
-    Batch(Vec<Bytes>),
-    /// All bytes have come; now their digest decides.
-    End,
-}
-
-fn write_batches(
-    layout: &Layout,
-    blob: &Descriptor,
-    mut incoming: mpsc::Receiver<Message>,
-) -> Result<(), LayoutError> {
-    let mut writer = layout.blob_writer(blob.digest, Some(blob.size))?;
-    while let Some(message) = incoming.blocking_recv() {
-        match message {
-            Message::Batch(batch) => {
-                for bytes in batch {
-                    writer.write(&bytes)?;
-                }
-            }
-            Message::End => return writer.commit(),
-        }
-    }
-    // Nobody waits for this answer; the writer removes its file.
-    Ok(())
 }
 
 /// Whether the layout has the blob, at its full size. A file of another size was damaged after
