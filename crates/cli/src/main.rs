@@ -2,6 +2,11 @@
 //!
 //! Only a doorway: parse, call the libraries, print, turn the outcome into an exit code.
 
+#![allow(
+    rustdoc::broken_intra_doc_links,
+    reason = "doc comments here are help texts: [:tag] is no link"
+)]
+
 use std::process::ExitCode;
 
 use anyhow::Context as _;
