@@ -25,7 +25,9 @@ pub(crate) enum Mode {
 pub(crate) fn listener(mode: Mode) -> Arc<dyn Progress> {
     match mode {
         Mode::None => Arc::new(Silent),
-        Mode::Auto if std::io::stderr().is_terminal() => Arc::new(Bars::new()),
+        Mode::Auto if std::io::stderr().is_terminal() => {
+            Arc::new(Bars::new(ProgressDrawTarget::stderr()))
+        }
         Mode::Auto | Mode::Plain => Arc::new(Lines::default()),
     }
 }
@@ -52,8 +54,8 @@ struct Bars {
 }
 
 impl Bars {
-    fn new() -> Self {
-        let screen = MultiProgress::with_draw_target(ProgressDrawTarget::stderr());
+    fn new(target: ProgressDrawTarget) -> Self {
+        let screen = MultiProgress::with_draw_target(target);
         let total = screen.add(ProgressBar::new(0));
         total.set_style(style(
             "{msg:14} {bar:32} {binary_bytes:>10} / {binary_total_bytes:10} {binary_bytes_per_sec}",
@@ -152,6 +154,9 @@ impl Progress for Lines {
 
 #[cfg(test)]
 mod tests {
+    use indicatif::InMemoryTerm;
+    use portolan_core::media_type;
+
     use super::*;
 
     #[test]
@@ -160,6 +165,28 @@ mod tests {
         for mode in [Mode::Plain, Mode::None] {
             listener(mode).planned(&[huge.clone(), huge.clone()]);
         }
-        Bars::new().planned(&[huge.clone(), huge]);
+        Bars::new(ProgressDrawTarget::hidden()).planned(&[huge.clone(), huge]);
+    }
+
+    #[test]
+    fn each_blob_has_a_bar_and_there_is_a_total() {
+        let term = InMemoryTerm::new(20, 100);
+        let bars = Bars::new(ProgressDrawTarget::term_like(Box::new(term.clone())));
+        let blob = |size: usize| Descriptor::of(media_type::OCI_CONFIG, &vec![7; size]);
+        let (one, two) = (blob(1024), blob(3072));
+        bars.planned(&[one.clone(), two.clone()]);
+        bars.started(&one);
+        bars.started(&two);
+        bars.advanced(&two, 1024);
+        bars.finished(&one, BlobOutcome::Copied);
+        let screen = term.contents();
+        let line = |name: &str| {
+            let found = screen.lines().find(|line| line.starts_with(name));
+            found.unwrap_or_else(|| panic!("no line for {name} in:\n{screen}"))
+        };
+        assert!(line(&one.digest.short()).contains("1.00 KiB / 1.00 KiB"), "{screen}");
+        assert!(line(&two.digest.short()).contains("/ 3.00 KiB"), "{screen}");
+        assert!(line("total").contains("/ 4.00 KiB"), "{screen}");
+        assert!(screen.lines().last().is_some_and(|last| last.starts_with("total")), "{screen}");
     }
 }

@@ -255,3 +255,16 @@ fn a_stderr_that_takes_nothing_stops_nothing() {
         .unwrap();
     assert_eq!(missing.code(), Some(4));
 }
+
+#[test]
+fn progress_in_plain_lines_tells_each_blob_once() {
+    let home = tempfile::tempdir().unwrap();
+    let to = format!("oci:{}:1", home.path().join("l").display());
+    let said = run(home.path(), &["image", "copy", HELLO, &to, "--progress", "plain"]);
+    assert_eq!(said.code, 0, "{}", said.err);
+    let lines: Vec<_> = said.err.lines().filter(|line| line.starts_with('[')).collect();
+    assert_eq!(lines.len(), 10, "{}", said.err);
+    assert!(lines[9].starts_with("[10/10] "), "{}", said.err);
+    let silent = run(home.path(), &["image", "copy", HELLO, &to, "--progress", "none"]);
+    assert_eq!(silent.err, "");
+}
