@@ -16,7 +16,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::digest::Digest;
 use crate::platform::Platform;
 
-pub use config::{ParseConfigError, config_platform};
+pub use config::{ImageConfig, ParseConfigError, config_platform};
 pub use document::{Document, ParseManifestError};
 
 /// No registry takes a larger manifest, and no reader here holds a larger one in memory.

@@ -1,0 +1,3 @@
+//! `portolan-agent`: fetch, verify, cache, boot.
+
+fn main() {}

@@ -1,0 +1,3 @@
+//! `portolan-init`: what a microVM runs first.
+
+fn main() {}

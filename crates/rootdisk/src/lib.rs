@@ -1,0 +1,22 @@
+//! Layers to a deterministic ext4 root disk: nothing mounted, nothing executed, no root needed.
+//!
+//! Bytes flow once. Each layer is inflated, hashed and cut into tar entries while it arrives, and
+//! file data goes straight to its place in the disk, which depends on the manifest alone; when all
+//! layers are in, their indexes are merged in order and the metadata is written last.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `limits` | how much a stranger's image may ask for |
+//! | `codec` | gzip, zstd or plain, by content, bounded |
+//! | `tar` | bytes pushed in, entries out |
+//! | `layer` | what one layer says |
+//! | `merge` | layers in order to one tree: whiteouts, links, type changes |
+//! | `tree` | the merged file system |
+//! | `region` | where a layer's data goes |
+//! | `disk` | the output file |
+//! | `ext4` | tree to ext4, and our own reader of it |
+//! | `build` | all of it together |
+#![warn(missing_docs)]
+
+pub mod layer;
+pub mod tree;
