@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use crate::program::{AGENT, INIT, PORTOLAN};
+use crate::suite;
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
 use crate::testbed::{Cache, Missing, Use, ensure, up};
-use crate::{program, suite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -27,7 +28,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let lock = cache.lock("e2e")?;
     let mut phases = Phases::default();
     let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
-    let portolan = phases.time("build portolan", || program::build(&[]))?;
+    let (portolan, agent, init) = phases.time("build programs", || {
+        Ok((PORTOLAN.build(&[])?, AGENT.build(&[])?, INIT.build(&["--release"])?))
+    })?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
     let guard = if args.keep { None } else { Some(Guard::start(&lock)?) };
@@ -37,6 +40,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         tests
             .env("PORTOLAN_TESTBED_STATE", State::file(&state.run_dir))
             .env("PORTOLAN_BIN", &portolan)
+            .env("PORTOLAN_AGENT_BIN", &agent)
+            .env("PORTOLAN_INIT_BIN", &init)
             // What a test leaves running is found and ended with the cluster.
             .env(MARK, &state.run_dir);
         if !args.filter.is_empty() {

@@ -1,4 +1,4 @@
-//! The program that tests and benches run.
+//! The programs that tests and benches run.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -6,28 +6,76 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
-/// Builds `portolan` with these flags; cargo says where it put it.
-pub(crate) fn build(flags: &[&str]) -> Result<PathBuf> {
-    let out = Command::new(env!("CARGO"))
-        .args(["build", "--locked", "--package", "portolan-cli", "--bin", "portolan"])
-        .args(flags)
-        .current_dir(crate::root())
-        .arg("--message-format=json-render-diagnostics")
-        .stderr(Stdio::inherit())
-        .output()
-        .context("start cargo build")?;
-    if !out.status.success() {
-        bail!("portolan does not build; see above");
-    }
-    executable(&String::from_utf8_lossy(&out.stdout)).context("cargo named no program portolan")
+/// One of our programs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Program {
+    package: &'static str,
+    name: &'static str,
+    /// Built for this target instead of the machine's own.
+    target: Option<&'static str>,
 }
 
-/// The path of `portolan` in cargo's messages, one JSON object a line.
-fn executable(messages: &str) -> Option<PathBuf> {
+pub(crate) const PORTOLAN: Program =
+    Program { package: "portolan-cli", name: "portolan", target: None };
+pub(crate) const AGENT: Program =
+    Program { package: "portolan-agent", name: "portolan-agent", target: None };
+/// Alone in a guest's first file system, so it cannot need a loader or a library there.
+pub(crate) const INIT: Program =
+    Program { package: "portolan-init", name: "portolan-init", target: Some(MUSL) };
+
+#[cfg(target_arch = "x86_64")]
+const MUSL: &str = "x86_64-unknown-linux-musl";
+#[cfg(target_arch = "aarch64")]
+const MUSL: &str = "aarch64-unknown-linux-musl";
+
+impl Program {
+    /// Builds it with these flags; cargo says where it put it.
+    pub(crate) fn build(self, flags: &[&str]) -> Result<PathBuf> {
+        let mut command = Command::new(env!("CARGO"));
+        command.args(["build", "--locked", "--package", self.package, "--bin", self.name]);
+        if let Some(target) = self.target {
+            add_target(target)?;
+            command.args(["--target", target]);
+        }
+        let out = command
+            .args(flags)
+            .current_dir(crate::root())
+            .arg("--message-format=json-render-diagnostics")
+            .stderr(Stdio::inherit())
+            .output()
+            .context("start cargo build")?;
+        if !out.status.success() {
+            bail!("{} does not build; see above", self.name);
+        }
+        executable(&String::from_utf8_lossy(&out.stdout), self.name)
+            .with_context(|| format!("cargo named no program {}", self.name))
+    }
+}
+
+/// Asks rustup for the target's libraries; at once when they are there. Without rustup they may be
+/// there all the same, and cargo will say if not.
+fn add_target(target: &str) -> Result<()> {
+    let asked = Command::new("rustup")
+        .args(["target", "add", target])
+        .current_dir(crate::root())
+        .stderr(Stdio::piped())
+        .output();
+    match asked {
+        Ok(out) if !out.status.success() => {
+            bail!("rustup target add {target}: {}", String::from_utf8_lossy(&out.stderr).trim())
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error).context("start rustup"),
+    }
+}
+
+/// The path of that program in cargo's messages, one JSON object a line.
+fn executable(messages: &str, name: &str) -> Option<PathBuf> {
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Value>(line).ok())
-        .filter(|message| message["target"]["name"] == "portolan")
+        .filter(|message| message["target"]["name"] == name)
         .find_map(|message| Some(PathBuf::from(message["executable"].as_str()?)))
 }
 
@@ -39,8 +87,9 @@ mod tests {
     fn the_program_is_where_cargo_says() {
         let messages = r#"{"reason":"compiler-artifact","target":{"name":"portolan"},"executable":null}
 not json
+{"reason":"compiler-artifact","target":{"name":"other"},"executable":"/t/debug/other"}
 {"reason":"compiler-artifact","target":{"name":"portolan"},"executable":"/t/debug/portolan"}"#;
-        assert_eq!(executable(messages), Some(PathBuf::from("/t/debug/portolan")));
-        assert_eq!(executable("{}"), None);
+        assert_eq!(executable(messages, "portolan"), Some(PathBuf::from("/t/debug/portolan")));
+        assert_eq!(executable("{}", "portolan"), None);
     }
 }

@@ -20,5 +20,5 @@ pub use commands::{digest, hello, hello_reference, json, ok, ours, ours_output, 
 pub use namespace::Namespace;
 pub use process::{Output, Running, free_port, run};
 pub use registry::{Registry, RegistryKind};
-pub use testbed::{RegistryAddresses, Testbed, portolan, tool};
+pub use testbed::{RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, tool};
 pub use wait::wait_for;

@@ -16,6 +16,10 @@ use crate::process::{Output, run, run_with_input};
 const STATE: &str = "PORTOLAN_TESTBED_STATE";
 /// The `portolan` program under test.
 const PORTOLAN: &str = "PORTOLAN_BIN";
+/// The `portolan-agent` program under test.
+const AGENT: &str = "PORTOLAN_AGENT_BIN";
+/// The static `portolan-init` for guests.
+const INIT: &str = "PORTOLAN_INIT_BIN";
 
 /// What tests may rely on; the state file holds more, for `cargo xtask testbed` alone.
 #[derive(Debug, Deserialize)]
@@ -127,9 +131,29 @@ pub fn tool(name: &str) -> &'static Path {
 /// # Panics
 /// When the run did not say where it is.
 pub fn portolan() -> Command {
-    match std::env::var_os(PORTOLAN) {
-        Some(path) => Command::new(path),
-        None => panic!("{PORTOLAN} is not set: run these tests with `cargo xtask e2e`"),
+    Command::new(program(PORTOLAN))
+}
+
+/// The `portolan-agent` program under test, to add arguments to.
+///
+/// # Panics
+/// When the run did not say where it is.
+pub fn portolan_agent() -> Command {
+    Command::new(program(AGENT))
+}
+
+/// The file of the static `portolan-init`, which an agent puts into guests.
+///
+/// # Panics
+/// When the run did not say where it is.
+pub fn portolan_init() -> PathBuf {
+    program(INIT)
+}
+
+fn program(variable: &str) -> PathBuf {
+    match std::env::var_os(variable) {
+        Some(path) => path.into(),
+        None => panic!("{variable} is not set: run these tests with `cargo xtask e2e`"),
     }
 }
 

@@ -12,7 +12,7 @@ use portolan_core::Descriptor;
 use super::measure::{self, Run, median};
 use super::report::{Promise, Report, Row, millis};
 use super::{fixture, http};
-use crate::program;
+use crate::program::PORTOLAN;
 use crate::testbed::build::{Missing, Toolbox, ensure};
 use crate::testbed::parts::Use;
 
@@ -20,7 +20,7 @@ const REPOSITORY: &str = "bench/image";
 
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let tools = ensure(Use::Bench, Missing::Fails)?;
-    let portolan = program::build(&["--release"])?;
+    let portolan = PORTOLAN.build(&["--release"])?;
     let layout = fixture::image()?;
     let blobs = fixture::blobs(&layout)?;
     // Beside the cache and so on the same disk as everything measured; gone when dropped.

@@ -29,10 +29,18 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     // On a machine with an init system the packages of etcd, containerd and docker-registry
     // would start system services on well-known ports; the testbed starts its own.
     let _policy = NoServices::put()?;
-    apt(&["update", "-qq"])?;
+    update()?;
     let mut args = vec!["install", "-y", "-qq", "--no-install-recommends"];
     args.extend(packages);
     apt(&args)
+}
+
+/// Fetches the lists of what the machine's mirrors hold.
+pub(crate) fn update() -> Result<()> {
+    if let Some(obstacle) = obstacle() {
+        bail!("cannot fetch the lists of packages: {obstacle}");
+    }
+    apt(&["update", "-qq"])
 }
 
 fn apt(args: &[&str]) -> Result<()> {

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::cache::{Cache, Recipe};
 use super::parts::{self, Make, Part, Use};
-use super::{apt, find, go, image};
+use super::{apt, find, go, image, kernel};
 
 /// Where each part is: a program, or the folder of an image's layout or of files.
 pub(crate) type Toolbox = BTreeMap<&'static str, PathBuf>;
@@ -68,6 +68,7 @@ fn packages(wanted: &[&'static Part], missing: Missing) -> Result<Toolbox> {
         return Ok(toolbox);
     }
     let mut names: Vec<_> = absent.iter().filter_map(|part| package(part)).collect();
+    names.sort_unstable();
     names.dedup();
     apt::install(&names)?;
     for part in absent {
@@ -87,7 +88,7 @@ fn present(part: &Part) -> Option<PathBuf> {
     match part.make {
         Make::Apt { at, accepts, .. } => find::installed(part.name, at, accepts),
         Make::Go { accepts, .. } => find::installed(part.name, None, accepts),
-        Make::GoFolder { .. } | Make::Image { .. } => None,
+        Make::GoFolder { .. } | Make::Image { .. } | Make::Kernel { .. } => None,
     }
 }
 
@@ -140,6 +141,12 @@ fn make(part: &Part, cache: &Cache, have: &Toolbox, count: (usize, usize)) -> Re
                 Ok(())
             })?
         }
+        Make::Kernel { package } => cache.part(part.name, part.version, &recipe, |to| {
+            let started = announce();
+            kernel::unpack(package, &to.join(file))?;
+            done(started);
+            Ok(())
+        })?,
         Make::Apt { .. } => bail!("packages are not made"),
     };
     Ok(dir.join(file))

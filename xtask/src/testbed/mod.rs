@@ -1,7 +1,7 @@
 //! `cargo xtask testbed`: the real parts that tests run against, and a cluster made of them.
 //!
 //! - [`parts`]: the table: what, which version, how, for whom; a new part is a new row
-//! - [`build`]: finds ([`find`]), installs ([`apt`]) or makes ([`go`], [`image`]) each into the [`cache`]
+//! - [`build`]: finds ([`find`]), installs ([`apt`]) or makes ([`go`], [`image`], [`kernel`]) each into the [`cache`]
 //! - [`up`]: starts [`daemons`] with [`config`] and [`credentials`] on [`net`], then [`tekton`]
 //! - [`down`]: takes all of it away; [`state`] and the marks of each [`process`] say what that is
 
@@ -20,6 +20,7 @@ pub(crate) mod down;
 mod find;
 mod go;
 pub(crate) mod image;
+mod kernel;
 mod net;
 pub(crate) mod parts;
 pub(crate) mod process;

@@ -45,6 +45,9 @@ pub(crate) enum Make {
     },
     /// A folder of a Go module's source, copied.
     GoFolder { module: &'static str, of: &'static str, folder: &'static str },
+    /// The kernel that a Debian metapackage stands for, unpacked and not installed: a folder with
+    /// `vmlinuz`, `config` and `modules/`.
+    Kernel { package: &'static str },
     /// A container image of one layer, as an OCI layout, made of other parts.
     Image {
         /// Part and its absolute path in the image.
@@ -135,6 +138,11 @@ const fn debian(
     Part { name, version, make: Make::Apt { package, at: None, accepts }, uses }
 }
 
+/// The tools of the ext4 developers: what they find wrong is wrong.
+const fn e2fsprogs(name: &'static str) -> Part {
+    debian(name, "e2fsprogs", "1.47.0", Accepts::Any, &[Test, E2e, Bench])
+}
+
 /// Every part. Order matters only in that an image comes after its files.
 pub(crate) const PARTS: &[Part] = &[
     // Registries and the tools that speak to them.
@@ -156,6 +164,29 @@ pub(crate) const PARTS: &[Part] = &[
     registry_tool("oras", "v1.3.1", "oras.land/oras/cmd/oras", &[E2e]),
     registry_tool("regctl", "v0.11.7", "github.com/regclient/regclient/cmd/regctl", &[E2e]),
     registry_tool("olareg", "v0.1.2", "github.com/olareg/olareg/cmd/olareg", &[E2e]),
+    // Root disks: the file system's own tools, the peers, and a machine to boot them in.
+    e2fsprogs("e2fsck"),
+    e2fsprogs("debugfs"),
+    e2fsprogs("dumpe2fs"),
+    e2fsprogs("resize2fs"),
+    e2fsprogs("mke2fs"),
+    debian("veritysetup", "cryptsetup-bin", "2.6.1", Accepts::Any, &[Test, E2e]),
+    debian("umoci", "umoci", "0.4.7", Accepts::Any, &[Test, E2e, Bench]),
+    debian("qemu-system-x86_64", "qemu-system-x86", "7.2", Accepts::Any, &[E2e]),
+    Part {
+        name: "guest-kernel",
+        version: "6.1",
+        make: Make::Kernel { package: "linux-image-cloud-amd64" },
+        uses: &[E2e],
+    },
+    debian("debootstrap", "debootstrap", "1.0.128", Accepts::Any, &[Bench]),
+    registry_tool("tar2ext4", "v0.15.0", "github.com/Microsoft/hcsshim/cmd/tar2ext4", &[Bench]),
+    Part {
+        name: "flatten",
+        version: "v0.22.1",
+        make: Make::Go { module: "flatten", package: ".", set: &[], accepts: Accepts::OnlyOurs },
+        uses: &[Bench],
+    },
     // The machine under the cluster.
     debian("openssl", "openssl", "3.0", Accepts::Any, &[E2e]),
     debian("ip", "iproute2", "6.1", Accepts::Any, &[E2e]),
