@@ -8,6 +8,7 @@
 pub mod class;
 pub mod client;
 pub mod copy;
+pub mod durable;
 pub mod headers;
 pub mod images;
 pub mod layout;

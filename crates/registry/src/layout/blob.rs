@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 use portolan_core::{Algorithm, Digest, Hasher};
 use rustix::fs::{Advice, fadvise};
 
-use super::durable::{self, TempFile};
 use super::{Layout, LayoutError};
+use crate::durable::{self, TempFile};
 
 /// After this many bytes the kernel is asked to start writing them out, so that the fsync at the
 /// end finds little left to do. Smaller windows cost system calls, larger ones leave more for
@@ -34,7 +34,7 @@ impl Layout {
             io::ErrorKind::NotFound => {
                 LayoutError::BlobNotFound { dir: self.dir.clone(), digest: *digest }
             }
-            _ => LayoutError::unreadable(&path, e),
+            _ => LayoutError::Io { step: "read", path, source: e },
         })
     }
 
@@ -45,7 +45,7 @@ impl Layout {
         size: Option<u64>,
     ) -> Result<BlobWriter, LayoutError> {
         Ok(BlobWriter {
-            temp: TempFile::create(&self.dir)?,
+            temp: TempFile::create(&self.temp_dir())?,
             hasher: Hasher::new(digest.algorithm()),
             target: self.blob_path(&digest),
             digest,
@@ -74,7 +74,7 @@ impl Layout {
         }
         let target = self.blob_path(&digest);
         self.make_room(&target)?;
-        durable::replace(&self.dir, &target, bytes)
+        Ok(durable::replace(&self.temp_dir(), &target, bytes)?)
     }
 
     /// Takes a blob over from another layout, by hard link where the file system allows it and
@@ -140,7 +140,10 @@ impl Layout {
     pub fn delete_blob(&self, digest: &Digest) -> Result<bool, LayoutError> {
         let path = self.blob_path(digest);
         match fs::remove_file(&path) {
-            Ok(()) => durable::sync_dir(path.parent().unwrap_or(&path)).map(|()| true),
+            Ok(()) => {
+                durable::sync_dir(path.parent().unwrap_or(&path))?;
+                Ok(true)
+            }
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(e) => Err(LayoutError::io("remove", &path, e)),
         }
@@ -156,7 +159,7 @@ impl Layout {
 
     /// Only `blobs/sha256` exists from the start.
     pub(crate) fn make_room(&self, target: &std::path::Path) -> Result<(), LayoutError> {
-        target.parent().map_or(Ok(()), durable::create_dir)
+        Ok(target.parent().map_or(Ok(()), durable::create_dir)?)
     }
 }
 
@@ -210,7 +213,7 @@ impl BlobWriter {
         if let Some(dir) = target.parent() {
             durable::create_dir(dir)?;
         }
-        temp.rename(&target)
+        Ok(temp.rename(&target)?)
     }
 
     /// Advice, not a demand: on Linux "not needed soon" starts writing dirty pages out without

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Tag};
 
-use super::durable;
 use super::index::IndexFile;
 use super::{Layout, LayoutError, lock};
+use crate::durable;
 
 impl Layout {
     /// Stores a manifest under its SHA-256 digest and lists it, with `tag` or nameless.
@@ -103,7 +103,7 @@ impl Layout {
         let mut after = before.clone();
         let outcome = change(&mut after);
         if after != before {
-            durable::replace(&self.dir, &self.index_path(), &after.to_bytes())?;
+            durable::replace(&self.temp_dir(), &self.index_path(), &after.to_bytes())?;
             // What was just written need not be read again.
             let view = Arc::new(self.build_view(&after));
             let stamp = self.stamp()?;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use portolan_core::{Digest, Tag};
 
 use crate::ErrorClass;
+use crate::durable::{self, DurableError};
 
 /// Why an operation on an OCI layout failed.
 #[derive(Debug, thiserror::Error)]
@@ -188,19 +189,23 @@ impl LayoutError {
     pub(crate) fn io(step: &'static str, path: &Path, source: io::Error) -> Self {
         let path = path.to_path_buf();
         match source.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Self::DiskFull { path, source },
+            _ if durable::is_full(&source) => Self::DiskFull { path, source },
             io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
                 Self::ReadOnly { path, source }
             }
             _ => Self::Io { step, path, source },
         }
     }
+}
 
-    /// A file that cannot be read. Permission denied means something else here than to a writer.
-    pub(crate) fn unreadable(path: &Path, source: io::Error) -> Self {
-        Self::Io { step: "read", path: path.to_path_buf(), source }
+impl From<DurableError> for LayoutError {
+    fn from(error: DurableError) -> Self {
+        match error {
+            DurableError::Io { step, path, source } => Self::io(step, &path, source),
+            DurableError::Unreadable { path, source } => Self::Io { step: "read", path, source },
+            DurableError::TooLarge { path, size, limit } => Self::TooLarge { path, size, limit },
+            DurableError::Locked { path, seconds } => Self::Locked { dir: path, seconds },
+        }
     }
 }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Algorithm, Digest};
 
-use super::durable;
 use super::facts::{self, Facts};
 use super::{Layout, LayoutError};
+use crate::durable;
 
 /// How to collect.
 #[derive(Debug, Clone, Copy)]

@@ -12,7 +12,6 @@
 //! waits for the disk and belongs on a blocking thread.
 
 mod blob;
-mod durable;
 mod edit;
 mod error;
 mod facts;
@@ -30,15 +29,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Tag, Target};
 
+use crate::durable;
+
 pub use blob::BlobWriter;
 pub use error::LayoutError;
 pub use gc::{Collected, Garbage, GarbageOptions};
 
-pub(crate) use durable::{age, create_dir, random_hex, sync_dir};
 use facts::Facts;
 use index::IndexFile;
 use view::View;
 
+/// Where temp files live below a layout: on the same file system, so that rename is atomic, and
+/// outside `blobs/`, so that no other tool takes one for content.
+const TEMP_DIR: &str = ".portolan/tmp";
 /// `index.json` may be this large: a hundred thousand entries with generous annotations.
 const MAX_INDEX_BYTES: u64 = 64 * 1024 * 1024;
 /// A manifest's relations are remembered when it is at most this large; larger ones are rare and
@@ -97,7 +100,7 @@ impl Layout {
         if found.image_layout_version != "1.0.0" {
             return Err(LayoutError::Version { path: marker, found: found.image_layout_version });
         }
-        durable::sweep_temp(dir);
+        durable::sweep_temp(&dir.join(TEMP_DIR));
         Ok(Self { dir: dir.to_path_buf(), shared: Arc::default() })
     }
 
@@ -110,13 +113,13 @@ impl Layout {
             Err(LayoutError::NotALayout { .. }) => {}
             other => return other,
         }
-        create_dir(&dir.join("blobs/sha256"))?;
+        durable::create_dir(&dir.join("blobs/sha256"))?;
         let _lock = durable::DirLock::exclusive(dir)?;
-        let index = dir.join("index.json");
+        let (temp, index) = (dir.join(TEMP_DIR), dir.join("index.json"));
         if !index.exists() {
-            durable::replace(dir, &index, &IndexFile::empty().to_bytes())?;
+            durable::replace(&temp, &index, &IndexFile::empty().to_bytes())?;
         }
-        durable::replace(dir, &dir.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
+        durable::replace(&temp, &dir.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         Self::open(dir)
     }
 
@@ -268,6 +271,10 @@ impl Layout {
 
     fn index_path(&self) -> PathBuf {
         self.dir.join("index.json")
+    }
+
+    fn temp_dir(&self) -> PathBuf {
+        self.dir.join(TEMP_DIR)
     }
 
     /// The current reading, from memory unless the file changed since.

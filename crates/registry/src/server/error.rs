@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use serde_json::{Value, json};
 
+use crate::durable::DurableError;
 use crate::layout::LayoutError;
 
 /// The specification's error codes, and the few cases it has none for.
@@ -166,6 +167,12 @@ impl ApiError {
 
     fn no_space() -> Self {
         Self::new(Code::NoSpace, "the registry's disk is full; try again when there is room")
+    }
+}
+
+impl From<DurableError> for ApiError {
+    fn from(error: DurableError) -> Self {
+        LayoutError::from(error).into()
     }
 }
 

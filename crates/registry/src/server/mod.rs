@@ -92,7 +92,7 @@ struct Shared {
 impl App {
     fn new(config: &Config) -> Result<Self, ServeError> {
         let gate = config.htpasswd.as_deref().map(Gate::load).transpose()?;
-        crate::layout::create_dir(&config.root).map_err(ServeError::Root)?;
+        crate::durable::create_dir(&config.root).map_err(|e| ServeError::Root(e.into()))?;
         Ok(Self(Arc::new(Shared {
             store: Arc::new(Store::new(config.root.clone())),
             uploads: Arc::new(Uploads::new(config.limits.max_sessions)),

@@ -14,7 +14,8 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::error::{ApiError, Code};
 use super::route::UploadId;
-use crate::layout::{self, Layout};
+use crate::durable;
+use crate::layout::Layout;
 
 /// Where sessions live below a layout.
 const UPLOAD_DIR: &str = ".portolan/uploads";
@@ -63,7 +64,7 @@ impl Uploads {
         layout: &Layout,
         algorithm: Algorithm,
     ) -> Result<UploadId, ApiError> {
-        let random = layout::random_hex().map_err(|e| ApiError::io("draw a session name", &e))?;
+        let random = durable::random_hex().map_err(|e| ApiError::io("draw a session name", &e))?;
         let id = UploadId::parse(&random).expect("random_hex writes 32 hex digits");
         let path = path(layout, &id);
         let mut known = self.known();
@@ -73,7 +74,7 @@ impl Uploads {
                 "too many uploads are under way; try again later",
             ));
         }
-        layout::create_dir(path.parent().unwrap_or(&path))?;
+        durable::create_dir(path.parent().unwrap_or(&path))?;
         OpenOptions::new()
             .write(true)
             .create_new(true)
@@ -140,7 +141,7 @@ impl Uploads {
         session.file.sync_all().map_err(|e| ApiError::io("flush an upload", &e))?;
         fs::rename(&session.path, &target).map_err(|e| ApiError::io("name a blob", &e))?;
         self.known().remove(&session.path);
-        layout::sync_dir(target.parent().unwrap_or(&target))?;
+        durable::sync_dir(target.parent().unwrap_or(&target))?;
         Ok(())
     }
 
@@ -154,7 +155,7 @@ impl Uploads {
         let mut removed = 0;
         for entry in entries {
             let entry = entry?;
-            let old = entry.metadata().is_ok_and(|m| layout::age(&m) > expiry);
+            let old = entry.metadata().is_ok_and(|m| durable::age(&m) > expiry);
             let id = entry.file_name().to_str().and_then(UploadId::parse);
             if let Some(id) = id.filter(|_| old)
                 && let Ok(session) = self.open(layout, &id)

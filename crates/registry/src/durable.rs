@@ -1,5 +1,7 @@
 //! Writing so that a power cut or `kill -9` leaves either the old state or the new one:
 //! temp file, fsync, rename, fsync of the directory. Valid means renamed.
+//!
+//! Layouts, root disks and the agent's store are all written through here.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -9,12 +11,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::OFlags;
 
-use super::error::LayoutError;
-
-/// Where temp files live below a layout: on the same file system, so that rename is atomic, and
-/// outside `blobs/`, so that no other tool takes one for content.
-pub(crate) const TEMP_DIR: &str = ".portolan/tmp";
-
 /// A temp file nobody holds a lock on belongs to a dead process. It is removed only when it is
 /// also this old, because a file exists for a moment before its writer locks it.
 const STALE_AFTER: Duration = Duration::from_secs(60);
@@ -23,46 +19,120 @@ const STALE_AFTER: Duration = Duration::from_secs(60);
 /// file, or for a garbage collection; longer means something hangs.
 const LOCK_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Why a file could not be written, read or locked.
+#[derive(Debug, thiserror::Error)]
+pub enum DurableError {
+    /// A change to the file system failed.
+    #[error("cannot {step} {}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        step: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// The system's word for it.
+        #[source]
+        source: io::Error,
+    },
+    /// A file cannot be read. Permission denied means something else here than to a writer.
+    #[error("cannot read {}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's word for it.
+        #[source]
+        source: io::Error,
+    },
+    /// A file that is read whole is larger than anything sane.
+    #[error("{} has {size} bytes, at most {limit} are read", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+        /// Its size.
+        size: u64,
+        /// The bound.
+        limit: u64,
+    },
+    /// Somebody else holds the lock.
+    #[error("{} stayed locked by another process for {seconds} s; try again when it is done", path.display())]
+    Locked {
+        /// The directory or file.
+        path: PathBuf,
+        /// How long was waited.
+        seconds: u64,
+    },
+}
+
+impl DurableError {
+    /// A failed change: what was tried, as a verb, on what, and the system's word for it.
+    pub fn io(step: &'static str, path: &Path, source: io::Error) -> Self {
+        Self::Io { step, path: path.to_path_buf(), source }
+    }
+
+    /// Whether there is no space, quota or file size left.
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if is_full(source))
+    }
+
+    fn unreadable(path: &Path, source: io::Error) -> Self {
+        Self::Unreadable { path: path.to_path_buf(), source }
+    }
+}
+
+/// Whether the system says that there is no space, quota or file size left.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
+}
+
 /// A file that removes itself unless it is renamed into place.
 #[derive(Debug)]
-pub(crate) struct TempFile {
+pub struct TempFile {
     file: File,
     path: PathBuf,
     kept: bool,
 }
 
 impl TempFile {
-    /// A new, locked file in the temp directory of `root`.
-    pub(crate) fn create(root: &Path) -> Result<Self, LayoutError> {
-        let dir = root.join(TEMP_DIR);
-        create_dir(&dir)?;
+    /// A new, locked file in `dir`, which is made when it is missing. It must be on the file
+    /// system of the final name, so that rename is atomic.
+    pub fn create(dir: &Path) -> Result<Self, DurableError> {
+        create_dir(dir)?;
         for _ in 0..16 {
-            let path = dir.join(random_name(&dir)?);
+            let path = dir.join(random_name(dir)?);
             match OpenOptions::new().read(true).write(true).create_new(true).open(&path) {
                 Ok(file) => {
                     // The lock says "my writer lives" to whoever sweeps; it ends with the process.
-                    file.lock().map_err(|e| LayoutError::io("lock", &path, e))?;
+                    file.lock().map_err(|e| DurableError::io("lock", &path, e))?;
                     return Ok(Self { file, path, kept: false });
                 }
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(LayoutError::io("create", &path, e)),
+                Err(e) => return Err(DurableError::io("create", &path, e)),
             }
         }
-        Err(LayoutError::io("create a new file in", &dir, io::ErrorKind::AlreadyExists.into()))
+        Err(DurableError::io("create a new file in", dir, io::ErrorKind::AlreadyExists.into()))
     }
 
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), LayoutError> {
-        self.file.write_all(bytes).map_err(|e| LayoutError::io("write", &self.path, e))
+    /// Appends.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), DurableError> {
+        self.file.write_all(bytes).map_err(|e| DurableError::io("write", &self.path, e))
     }
 
-    pub(crate) fn file(&self) -> &File {
+    /// The file, open for reading and writing.
+    pub fn file(&self) -> &File {
         &self.file
     }
 
+    /// Where it is until it is renamed.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Makes the content durable and gives it its name.
-    pub(crate) fn rename(mut self, to: &Path) -> Result<(), LayoutError> {
-        self.file.sync_all().map_err(|e| LayoutError::io("flush", &self.path, e))?;
-        fs::rename(&self.path, to).map_err(|e| LayoutError::io("rename a temp file to", to, e))?;
+    pub fn rename(mut self, to: &Path) -> Result<(), DurableError> {
+        self.file.sync_all().map_err(|e| DurableError::io("flush", &self.path, e))?;
+        fs::rename(&self.path, to).map_err(|e| DurableError::io("rename a temp file to", to, e))?;
         self.kept = true;
         sync_dir(to.parent().unwrap_or(to))
     }
@@ -71,32 +141,32 @@ impl TempFile {
 impl Drop for TempFile {
     fn drop(&mut self) {
         if !self.kept {
-            // Best effort: what stays behind is swept when the layout is opened again.
+            // Best effort: what stays behind is swept when its directory is next opened.
             let _ = fs::remove_file(&self.path);
         }
     }
 }
 
 /// Sixteen random bytes in hex: never the same twice, in this process or another.
-pub(crate) fn random_hex() -> io::Result<String> {
+pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
     Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
 }
 
-fn random_name(dir: &Path) -> Result<String, LayoutError> {
-    random_hex().map_err(|e| LayoutError::io("draw a random name in", dir, e))
+fn random_name(dir: &Path) -> Result<String, DurableError> {
+    random_hex().map_err(|e| DurableError::io("draw a random name in", dir, e))
 }
 
-/// Replaces `path` by `bytes`, all or nothing.
-pub(crate) fn replace(root: &Path, path: &Path, bytes: &[u8]) -> Result<(), LayoutError> {
-    let mut temp = TempFile::create(root)?;
+/// Replaces `path` by `bytes`, all or nothing, by way of a temp file in `temp`.
+pub fn replace(temp: &Path, path: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+    let mut temp = TempFile::create(temp)?;
     temp.write(bytes)?;
     temp.rename(path)
 }
 
 /// Creates a directory and its parents, each durable in its own parent.
-pub(crate) fn create_dir(dir: &Path) -> Result<(), LayoutError> {
+pub fn create_dir(dir: &Path) -> Result<(), DurableError> {
     if dir.is_dir() {
         return Ok(());
     }
@@ -107,36 +177,38 @@ pub(crate) fn create_dir(dir: &Path) -> Result<(), LayoutError> {
         Ok(()) => sync_dir(dir.parent().unwrap_or(dir)),
         // Another writer was faster.
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
-        Err(e) => Err(LayoutError::io("create the directory", dir, e)),
+        Err(e) => Err(DurableError::io("create the directory", dir, e)),
     }
 }
 
 /// Makes the names in a directory durable.
-pub(crate) fn sync_dir(dir: &Path) -> Result<(), LayoutError> {
+pub fn sync_dir(dir: &Path) -> Result<(), DurableError> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| LayoutError::io("flush", dir, e))
+    File::open(dir).and_then(|d| d.sync_all()).map_err(|e| DurableError::io("flush", dir, e))
 }
 
 /// An exclusive lock on a directory, across threads and processes; released on drop or death.
 #[derive(Debug)]
-pub(crate) struct DirLock(#[expect(dead_code, reason = "held for its lock")] File);
+pub struct DirLock(#[expect(dead_code, reason = "held for its lock")] File);
 
 impl DirLock {
-    pub(crate) fn exclusive(dir: &Path) -> Result<Self, LayoutError> {
+    /// Waits up to a minute for it.
+    pub fn exclusive(dir: &Path) -> Result<Self, DurableError> {
         Self::within(dir, LOCK_PATIENCE)
     }
 
-    fn within(dir: &Path, patience: Duration) -> Result<Self, LayoutError> {
-        let handle = File::open(dir).map_err(|e| LayoutError::io("open", dir, e))?;
+    /// Waits so long for it.
+    pub fn within(dir: &Path, patience: Duration) -> Result<Self, DurableError> {
+        let handle = File::open(dir).map_err(|e| DurableError::io("open", dir, e))?;
         let start = Instant::now();
         let mut pause = Duration::from_micros(200);
         loop {
             match handle.try_lock() {
                 Ok(()) => return Ok(Self(handle)),
-                Err(TryLockError::Error(e)) => return Err(LayoutError::io("lock", dir, e)),
+                Err(TryLockError::Error(e)) => return Err(DurableError::io("lock", dir, e)),
                 Err(TryLockError::WouldBlock) if start.elapsed() > patience => {
-                    return Err(LayoutError::Locked {
-                        dir: dir.to_path_buf(),
+                    return Err(DurableError::Locked {
+                        path: dir.to_path_buf(),
                         seconds: patience.as_secs(),
                     });
                 }
@@ -149,10 +221,10 @@ impl DirLock {
     }
 }
 
-/// Removes the temp files of writers that died. Trouble is not an error: a read-only layout may
-/// still be read.
-pub(crate) fn sweep_temp(root: &Path) {
-    let Ok(entries) = fs::read_dir(root.join(TEMP_DIR)) else { return };
+/// Removes the temp files of writers that died from `dir`. Trouble is not an error: what is
+/// read-only may still be read.
+pub fn sweep_temp(dir: &Path) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
         let path = entry.path();
         let old = entry.metadata().is_ok_and(|m| m.is_file() && age(&m) > STALE_AFTER);
@@ -163,7 +235,7 @@ pub(crate) fn sweep_temp(root: &Path) {
 }
 
 /// Time since the last write; zero for a file from the future.
-pub(crate) fn age(metadata: &fs::Metadata) -> Duration {
+pub fn age(metadata: &fs::Metadata) -> Duration {
     let modified = metadata.modified().unwrap_or_else(|_| SystemTime::now());
     modified.elapsed().unwrap_or_default()
 }
@@ -172,7 +244,7 @@ pub(crate) fn age(metadata: &fs::Metadata) -> Duration {
 ///
 /// A layout may come from a stranger: a pipe in it would make the reader wait for ever, so it is
 /// opened without waiting and refused. Links are followed, other tools share blobs by them.
-pub(crate) fn open_file(path: &Path) -> io::Result<(File, u64)> {
+pub fn open_file(path: &Path) -> io::Result<(File, u64)> {
     let nonblock = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(nonblock).open(path)?;
     let metadata = file.metadata()?;
@@ -184,18 +256,18 @@ pub(crate) fn open_file(path: &Path) -> io::Result<(File, u64)> {
 }
 
 /// Reads a whole file of at most `limit` bytes; none when it is not there.
-pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, LayoutError> {
+pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, DurableError> {
     let (file, size) = match open_file(path) {
         Ok(opened) => opened,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(LayoutError::unreadable(path, e)),
+        Err(e) => return Err(DurableError::unreadable(path, e)),
     };
-    let too_large = |size| LayoutError::TooLarge { path: path.to_path_buf(), size, limit };
+    let too_large = |size| DurableError::TooLarge { path: path.to_path_buf(), size, limit };
     if size > limit {
         return Err(too_large(size));
     }
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or_default());
-    file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| LayoutError::unreadable(path, e))?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(|e| DurableError::unreadable(path, e))?;
     let read = bytes.len() as u64;
     if read > limit { Err(too_large(read)) } else { Ok(Some(bytes)) }
 }
@@ -219,14 +291,14 @@ mod tests {
     fn sweeping_spares_the_living_and_the_young() {
         let root = tempfile::tempdir().unwrap();
         let old = SystemTime::now() - STALE_AFTER * 2;
-        let living = TempFile::create(root.path()).unwrap();
+        let dir = root.path().join("a/temp");
+        let living = TempFile::create(&dir).unwrap();
         living.file.set_modified(old).unwrap();
-        let dir = root.path().join(TEMP_DIR);
         fs::write(dir.join("young"), b"x").unwrap();
         fs::write(dir.join("dead"), b"x").unwrap();
         File::options().write(true).open(dir.join("dead")).unwrap().set_modified(old).unwrap();
 
-        sweep_temp(root.path());
+        sweep_temp(&dir);
 
         assert!(living.path.exists());
         assert!(dir.join("young").exists());
@@ -238,7 +310,7 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let held = DirLock::exclusive(root.path()).unwrap();
         let refused = DirLock::within(root.path(), Duration::from_millis(30));
-        assert!(matches!(refused, Err(LayoutError::Locked { .. })));
+        assert!(matches!(refused, Err(DurableError::Locked { .. })));
         drop(held);
         DirLock::within(root.path(), Duration::from_millis(30)).unwrap();
     }
@@ -249,7 +321,7 @@ mod tests {
         let path = root.path().join("f");
         fs::write(&path, b"12345").unwrap();
         assert_eq!(read_bounded(&path, 5).unwrap().unwrap(), b"12345");
-        assert!(matches!(read_bounded(&path, 4), Err(LayoutError::TooLarge { size: 5, .. })));
+        assert!(matches!(read_bounded(&path, 4), Err(DurableError::TooLarge { size: 5, .. })));
         assert!(read_bounded(&root.path().join("none"), 4).unwrap().is_none());
     }
 
