@@ -39,6 +39,19 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// Every one.
+    pub const ALL: [Self; 9] = [
+        Self::ImagePullFailed,
+        Self::RootfsBuildFailed,
+        Self::DiskFull,
+        Self::ResolvedDigestMissing,
+        Self::PlatformMismatch,
+        Self::VerificationFailed,
+        Self::HostIncompatible,
+        Self::InvalidSpec,
+        Self::StartFailed,
+    ];
+
     /// The wire name.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -67,17 +80,7 @@ mod tests {
 
     #[test]
     fn both_ways_of_writing_a_reason_agree() {
-        for reason in [
-            Reason::ImagePullFailed,
-            Reason::RootfsBuildFailed,
-            Reason::DiskFull,
-            Reason::ResolvedDigestMissing,
-            Reason::PlatformMismatch,
-            Reason::VerificationFailed,
-            Reason::HostIncompatible,
-            Reason::InvalidSpec,
-            Reason::StartFailed,
-        ] {
+        for reason in Reason::ALL {
             assert_eq!(serde_json::to_value(reason).unwrap(), reason.as_str());
         }
     }
