@@ -14,9 +14,15 @@
 //! | `tree` | the merged file system |
 //! | `region` | where a layer's data goes |
 //! | `disk` | the output file |
+//! | `checksum` | a checksum that skips holes |
+//! | `meta` | what is kept beside a disk |
 //! | `ext4` | tree to ext4, and our own reader of it |
 //! | `build` | all of it together |
 #![warn(missing_docs)]
 
+pub mod build;
+pub mod checksum;
 pub mod layer;
+pub mod meta;
+pub mod region;
 pub mod tree;
