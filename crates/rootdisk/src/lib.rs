@@ -22,6 +22,7 @@
 
 pub mod build;
 pub mod checksum;
+pub mod ext4;
 pub mod layer;
 pub mod meta;
 pub mod region;
