@@ -14,5 +14,6 @@ pub mod images;
 pub mod layout;
 pub mod progress;
 pub mod server;
+pub mod serving;
 
 pub use class::ErrorClass;

@@ -45,7 +45,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let failure = |error| failure(error, &root);
     let tls = args.tls_cert.zip(args.tls_key);
     let config = Config {
-        tls: tls.map(|(certificate, key)| TlsFiles { certificate, key }),
+        tls: tls.map(|(certificate, key)| TlsFiles::new(certificate, key)),
         htpasswd: args.htpasswd,
         garbage: args.gc_every.map(|hours| GarbageSchedule {
             every: Duration::from_secs(hours * 3600),

@@ -1,12 +1,16 @@
 //! `/v2/<name>/blobs/<digest>`: reading, whole or in part, and deleting.
 
+use std::fs::File;
+use std::sync::Arc;
+
 use axum::response::Response;
 use http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use portolan_core::{Digest, Repository};
 
+use super::body::{self, Buffers};
 use super::error::{ApiError, Code};
-use super::respond::{Reply, header_text};
-use super::{App, blocking, body};
+use super::respond::{Reply, header_text, not_modified};
+use super::{App, blocking};
 use crate::headers::{ByteRange, parse_range};
 
 /// What part of a blob a request wants.
@@ -52,13 +56,24 @@ pub(super) async fn read(
         Ok::<_, ApiError>(opened)
     })
     .await?;
+    answer(method, headers, &digest, (file, size), app.buffers())
+}
+
+/// The answer to GET and HEAD of a blob that is there.
+pub(super) fn answer(
+    method: &Method,
+    headers: &HeaderMap,
+    digest: &Digest,
+    (file, size): (File, u64),
+    buffers: Arc<Buffers>,
+) -> Result<Response, ApiError> {
     let etag = format!("\"{digest}\"");
     let reply = Reply::new(StatusCode::OK)
         .text(header::ETAG, &etag)
-        .digest(&digest)
+        .digest(digest)
         .text(header::ACCEPT_RANGES, "bytes")
         .text(header::CACHE_CONTROL, "max-age=31536000, immutable");
-    if super::respond::not_modified(headers, &etag) {
+    if not_modified(headers, &etag) {
         return Ok(reply.status(StatusCode::NOT_MODIFIED).empty());
     }
     let reply = reply.text(header::CONTENT_TYPE, "application/octet-stream");
@@ -80,7 +95,7 @@ pub(super) async fn read(
     if method == Method::HEAD {
         return Ok(reply.empty());
     }
-    Ok(reply.body(body::from_file(file, start, end, app.buffers())))
+    Ok(reply.body(body::from_file(file, start, end, buffers)))
 }
 
 /// DELETE of a blob.

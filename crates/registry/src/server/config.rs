@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::auth::HtpasswdError;
-use super::tls::{TlsError, TlsFiles};
 use crate::layout::{GarbageOptions, LayoutError};
+use crate::serving::{self, TlsError, TlsFiles};
 
 /// How to run a registry.
 #[derive(Debug, Clone)]
@@ -85,6 +85,19 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(30),
             upload_expiry: Duration::from_secs(24 * 60 * 60),
+        }
+    }
+}
+
+impl Limits {
+    /// Those of them that are about connections.
+    pub(super) fn connections(&self) -> serving::Limits {
+        serving::Limits {
+            max_connections: self.max_connections,
+            header_timeout: self.header_timeout,
+            idle_timeout: self.idle_timeout,
+            handshake_timeout: self.handshake_timeout,
+            shutdown_timeout: self.shutdown_timeout,
         }
     }
 }

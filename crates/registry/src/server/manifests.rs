@@ -37,7 +37,6 @@ pub(super) async fn read(
     headers: &HeaderMap,
 ) -> Result<Response, ApiError> {
     let store = app.store();
-    let with_content = method == Method::GET;
     let (descriptor, bytes) = blocking(move || {
         let layout = store.existing(&name)?;
         let descriptor = layout.known_manifest(&target)?.ok_or_else(|| unknown(&target))?;
@@ -46,15 +45,26 @@ pub(super) async fn read(
         Ok::<_, ApiError>((descriptor, bytes))
     })
     .await?;
-    let etag = format!("\"{}\"", descriptor.digest);
-    let reply = Reply::new(StatusCode::OK).digest(&descriptor.digest).text(header::ETAG, &etag);
+    Ok(answer(method, headers, &descriptor.digest, &descriptor.media_type, bytes))
+}
+
+/// The answer to GET and HEAD of a manifest that is there.
+pub(super) fn answer(
+    method: &Method,
+    headers: &HeaderMap,
+    digest: &Digest,
+    media_type: &str,
+    bytes: impl Into<Body> + AsRef<[u8]>,
+) -> Response {
+    let etag = format!("\"{digest}\"");
+    let reply = Reply::new(StatusCode::OK).digest(digest).text(header::ETAG, &etag);
     if not_modified(headers, &etag) {
-        return Ok(reply.status(StatusCode::NOT_MODIFIED).empty());
+        return reply.status(StatusCode::NOT_MODIFIED).empty();
     }
     let reply = reply
-        .text(header::CONTENT_TYPE, &descriptor.media_type)
-        .number(header::CONTENT_LENGTH, bytes.len() as u64);
-    Ok(if with_content { reply.body(Body::from(bytes)) } else { reply.empty() })
+        .text(header::CONTENT_TYPE, media_type)
+        .number(header::CONTENT_LENGTH, bytes.as_ref().len() as u64);
+    if method == Method::GET { reply.body(bytes.into()) } else { reply.empty() }
 }
 
 fn unknown(target: &Target) -> ApiError {

@@ -7,7 +7,6 @@
 //! From path to file: `route` says what a path means, `manifests`, `blobs`, `uploads` and
 //! `listing` answer, `store` finds the repository, [`crate::layout`] does the rest.
 
-mod accept;
 mod auth;
 mod blobs;
 mod body;
@@ -17,10 +16,10 @@ mod gc;
 mod listing;
 mod manifests;
 mod query;
+mod read_only;
 mod respond;
 mod route;
 mod store;
-mod tls;
 mod upload;
 mod uploads;
 
@@ -36,13 +35,14 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderName, HeaderValue, Method, header};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio_rustls::TlsAcceptor;
 
+pub use crate::serving::{TlsError, TlsFiles};
 pub use auth::HtpasswdError;
 pub use config::{Config, GarbageSchedule, Limits, ServeError};
 pub use gc::{RepositoryGarbage, collect_garbage};
-pub use tls::{TlsError, TlsFiles};
+pub use read_only::{Content, by_digest};
 
+use crate::serving::{self, Listener, Tls};
 use auth::Gate;
 use body::Buffers;
 use error::{ApiError, Code};
@@ -60,18 +60,8 @@ pub struct Server {
     app: App,
     listener: TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptorDebug>,
+    tls: Option<Tls>,
     config: Config,
-}
-
-/// An acceptor has nothing to print.
-#[derive(Clone)]
-struct TlsAcceptorDebug(TlsAcceptor);
-
-impl std::fmt::Debug for TlsAcceptorDebug {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("TlsAcceptor")
-    }
 }
 
 /// What every request may use.
@@ -132,7 +122,7 @@ impl App {
 impl Server {
     /// Takes the address, reads certificate and passwords, and makes the root directory.
     pub async fn bind(config: Config) -> Result<Self, ServeError> {
-        let tls = config.tls.as_ref().map(tls::acceptor).transpose()?.map(TlsAcceptorDebug);
+        let tls = config.tls.clone().map(Tls::load).transpose()?;
         let app = App::new(&config)?;
         if app.0.gate.is_some() && tls.is_none() && !config.listen.ip().is_loopback() {
             tracing::warn!(listen = %config.listen, "passwords will cross the network unencrypted");
@@ -163,7 +153,8 @@ impl Server {
         let router = self.router();
         let Self { app, listener, tls, config, .. } = self;
         let upkeep = tokio::spawn(gc::upkeep(app.clone(), config.garbage.clone()));
-        accept::run(listener, tls.map(|tls| tls.0), router, &config.limits, shutdown).await;
+        let listener = Listener::Tcp(listener, tls);
+        serving::run(listener, router, &config.limits.connections(), shutdown).await;
         upkeep.abort();
         Ok(())
     }
@@ -192,17 +183,22 @@ async fn handle(State(app): State<App>, request: Request) -> Response {
         }
     };
     response.headers_mut().insert(API_VERSION, HeaderValue::from_static("registry/2.0"));
+    log(&parts, &response, user.as_deref(), started);
+    response
+}
+
+/// The access log.
+fn log(parts: &http::request::Parts, response: &Response, user: Option<&str>, started: Instant) {
     tracing::info!(
         target: "portolan_registry::access",
         method = %parts.method,
         path = %shortened(parts.uri.path()),
         status = response.status().as_u16(),
         length = response.headers().get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()),
-        user = user.as_deref(),
+        user,
         milliseconds = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
         "request"
     );
-    response
 }
 
 /// A path as the log shows it: nobody reads more of one that is no path of ours.

@@ -4,7 +4,7 @@ use crate::support::{Registry, loopback, raw_get};
 
 fn files(root: &std::path::Path) -> (TlsFiles, String) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    let files = TlsFiles { certificate: root.join("cert.pem"), key: root.join("key.pem") };
+    let files = TlsFiles::new(root.join("cert.pem"), root.join("key.pem"));
     std::fs::write(&files.certificate, made.cert.pem()).unwrap();
     std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
     (files, made.cert.pem())
@@ -48,7 +48,7 @@ async fn a_server_without_usable_files_does_not_start() {
     };
     let absent = TlsFiles { certificate: root.path().join("no"), ..tls.clone() };
     assert!(matches!(start(&absent).await, Err(ServeError::Tls(_))));
-    let swapped = TlsFiles { certificate: tls.key.clone(), key: tls.certificate.clone() };
+    let swapped = TlsFiles::new(&tls.key, &tls.certificate);
     assert!(matches!(start(&swapped).await, Err(ServeError::Tls(_))));
     let other = root.path().join("other");
     std::fs::create_dir(&other).unwrap();

@@ -13,13 +13,68 @@ use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Sleep;
-use tokio_rustls::TlsAcceptor;
 
-use super::config::Limits;
+use super::tls::Tls;
+
+/// Bounds on connections, whoever is at their other end.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections at once; more wait to be accepted.
+    pub max_connections: usize,
+    /// How long a request's head may take, and how long a connection may wait for its next
+    /// request.
+    pub header_timeout: Duration,
+    /// How long a peer may leave unread what was written to it.
+    pub idle_timeout: Duration,
+    /// How long a TLS handshake may take.
+    pub handshake_timeout: Duration,
+    /// How long requests under way may go on after shutdown was asked for.
+    pub shutdown_timeout: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_connections: 1024,
+            header_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(60),
+            handshake_timeout: Duration::from_secs(10),
+            shutdown_timeout: Duration::from_secs(30),
+        }
+    }
+}
+
+/// Where connections come from.
+#[derive(Debug)]
+pub enum Listener {
+    /// The network, with TLS or without.
+    Tcp(TcpListener, Option<Tls>),
+    /// This machine.
+    Unix(UnixListener),
+}
+
+/// A connection as it was accepted.
+enum Accepted {
+    Tcp(TcpStream, Option<Tls>),
+    Unix(UnixStream),
+}
+
+impl Listener {
+    async fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Self::Tcp(listener, tls) => {
+                listener.accept().await.map(|(stream, _)| Accepted::Tcp(stream, tls.clone()))
+            }
+            Self::Unix(listener) => {
+                listener.accept().await.map(|(stream, _)| Accepted::Unix(stream))
+            }
+        }
+    }
+}
 
 /// An HTTP/2 request's head: the longest path, a token of a few kilobytes, a cookie jar.
 const MAX_HEAD: u32 = 64 * 1024;
@@ -29,9 +84,8 @@ const READ_BUFFER: usize = 512 * 1024;
 const H2_WINDOW: u32 = 4 * 1024 * 1024;
 
 /// Accepts until `shutdown`, then waits for what is under way.
-pub(super) async fn run(
-    listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+pub async fn run(
+    listener: Listener,
     router: Router,
     limits: &Limits,
     shutdown: impl Future<Output = ()> + Send,
@@ -53,7 +107,7 @@ pub(super) async fn run(
             () = &mut shutdown => break,
         };
         let stream = match stream {
-            Ok((stream, _)) => stream,
+            Ok(stream) => stream,
             Err(error) => {
                 // Out of file handles, or the peer is gone already: others may do better.
                 tracing::warn!(%error, "cannot accept a connection");
@@ -64,7 +118,6 @@ pub(super) async fn run(
         let connection = Connection {
             builder: Arc::clone(&builder),
             router: router.clone(),
-            tls: tls.clone(),
             watcher: graceful.watcher(),
             idle: limits.idle_timeout,
             opening: limits.header_timeout,
@@ -104,7 +157,6 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
 struct Connection {
     builder: Arc<Builder<TokioExecutor>>,
     router: Router,
-    tls: Option<TlsAcceptor>,
     watcher: Watcher,
     idle: Duration,
     opening: Duration,
@@ -112,16 +164,19 @@ struct Connection {
 }
 
 impl Connection {
-    async fn serve(self, stream: TcpStream) {
+    async fn serve(self, stream: Accepted) {
+        let (stream, tls) = match stream {
+            Accepted::Unix(stream) => return self.speak(stream).await,
+            Accepted::Tcp(stream, tls) => (stream, tls),
+        };
         // Answers are written whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        match self.tls.clone() {
-            None => self.speak(stream).await,
-            Some(tls) => match tokio::time::timeout(self.handshake, tls.accept(stream)).await {
-                Ok(Ok(stream)) => self.speak(stream).await,
-                Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
-                Err(_) => tracing::debug!("TLS handshake took too long"),
-            },
+        let Some(tls) = tls else { return self.speak(stream).await };
+        let handshake = tls.acceptor().accept(stream);
+        match tokio::time::timeout(self.handshake, handshake).await {
+            Ok(Ok(stream)) => self.speak(stream).await,
+            Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
+            Err(_) => tracing::debug!("TLS handshake took too long"),
         }
     }
 

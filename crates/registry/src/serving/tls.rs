@@ -1,0 +1,283 @@
+//! Certificate and key from PEM files, read again when they change.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls_pki_types::pem::PemObject;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::TlsAcceptor;
+use zeroize::Zeroizing;
+
+/// The files of a TLS server.
+#[derive(Debug, Clone)]
+pub struct TlsFiles {
+    /// The certificate, followed by those that vouch for it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Let in only clients with a certificate that one of these vouches for.
+    pub client_ca: Option<PathBuf>,
+}
+
+impl TlsFiles {
+    /// A server that lets in everyone.
+    pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { certificate: certificate.into(), key: key.into(), client_ca: None }
+    }
+
+    /// When each was last written; none for a file that cannot be looked at.
+    fn written(&self) -> [Option<SystemTime>; 3] {
+        let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+        let ca = self.client_ca.as_deref().and_then(written);
+        [written(&self.certificate), written(&self.key), ca]
+    }
+}
+
+/// Why TLS cannot be offered.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// A file cannot be read as PEM, or has nothing of its kind in it.
+    #[error("cannot read {what} from {}", path.display())]
+    Read {
+        /// What should be in the file.
+        what: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the reader found.
+        #[source]
+        source: rustls_pki_types::pem::Error,
+    },
+    /// The file is larger than any certificate chain.
+    #[error("{} is larger than {MAX_FILE} bytes", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read at all.
+    #[error("cannot open {}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// The system's word for it.
+        #[source]
+        source: io::Error,
+    },
+    /// The certificates that should vouch for clients do not.
+    #[error("{} has no certificate that can vouch for clients", path.display())]
+    ClientCa {
+        /// The file.
+        path: PathBuf,
+        /// What the library found; none when the file is empty of certificates.
+        #[source]
+        source: Option<Box<dyn std::error::Error + Send + Sync>>,
+    },
+    /// Certificate and key do not go together, or are of a kind we cannot use.
+    #[error("the certificate in {} and its key cannot be used", path.display())]
+    Unusable {
+        /// The certificate's file.
+        path: PathBuf,
+        /// What the library found.
+        #[source]
+        source: rustls::Error,
+    },
+}
+
+/// A chain of a dozen certificates is well below this.
+const MAX_FILE: u64 = 1024 * 1024;
+
+/// Looking more often would be a system call for every connection, and renewals are rare.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
+
+/// A TLS server whose files may be renewed while it runs.
+#[derive(Clone)]
+pub struct Tls(Arc<Shared>);
+
+struct Shared {
+    files: TlsFiles,
+    look_again: Duration,
+    current: Mutex<Current>,
+}
+
+struct Current {
+    acceptor: TlsAcceptor,
+    written: [Option<SystemTime>; 3],
+    looked: Instant,
+}
+
+impl std::fmt::Debug for Tls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Tls").field(&self.0.files).finish()
+    }
+}
+
+impl Tls {
+    /// Reads the files. A server that cannot offer TLS must not start.
+    pub fn load(files: TlsFiles) -> Result<Self, TlsError> {
+        Self::load_and_look(files, LOOK_AGAIN)
+    }
+
+    fn load_and_look(files: TlsFiles, look_again: Duration) -> Result<Self, TlsError> {
+        // Before reading: what is written between the two is read again.
+        let written = files.written();
+        let acceptor = acceptor(&files)?;
+        let current = Mutex::new(Current { acceptor, written, looked: Instant::now() });
+        Ok(Self(Arc::new(Shared { files, look_again, current })))
+    }
+
+    /// For the next connection. Files that changed are read; ones that cannot be used are told
+    /// and the old ones stay, since half a renewal must not close the door.
+    pub(super) fn acceptor(&self) -> TlsAcceptor {
+        let shared = &self.0;
+        let mut current = shared.current.lock().unwrap_or_else(PoisonError::into_inner);
+        if current.looked.elapsed() < shared.look_again {
+            return current.acceptor.clone();
+        }
+        current.looked = Instant::now();
+        let written = shared.files.written();
+        if written != current.written {
+            match acceptor(&shared.files) {
+                Ok(acceptor) => {
+                    tracing::info!(certificate = %shared.files.certificate.display(), "certificate read again");
+                    current.acceptor = acceptor;
+                    current.written = written;
+                }
+                Err(error) => {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::warn!(error, "the new certificate cannot be used; the old one stays");
+                }
+            }
+        }
+        current.acceptor.clone()
+    }
+}
+
+/// Reads the files and makes an acceptor that offers HTTP/2 and HTTP/1.1.
+fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
+    let (certificate, key) = (read_bounded(&files.certificate)?, read_bounded(&files.key)?);
+    let chain = certificates(&files.certificate, &certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|source| TlsError::Read {
+        what: "a private key",
+        path: files.key.clone(),
+        source,
+    })?;
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
+    let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(unusable)?;
+    let builder = match &files.client_ca {
+        None => builder.with_no_client_auth(),
+        Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|source| TlsError::Read {
+        what: "certificates",
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+/// Every client must show a certificate that the file vouches for.
+fn client_verifier(
+    path: &Path,
+    provider: Arc<rustls::crypto::CryptoProvider>,
+) -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
+    let unusable = |source: Box<dyn std::error::Error + Send + Sync>| TlsError::ClientCa {
+        path: path.to_path_buf(),
+        source: Some(source),
+    };
+    let mut roots = rustls::RootCertStore::empty();
+    for certificate in certificates(path, &read_bounded(path)?)? {
+        roots.add(certificate).map_err(|e| unusable(e.into()))?;
+    }
+    if roots.is_empty() {
+        return Err(TlsError::ClientCa { path: path.to_path_buf(), source: None });
+    }
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(|e| unusable(e.into()))
+}
+
+/// Bounded by what is read: a device has no size to ask for.
+fn read_bounded(path: &Path) -> Result<Zeroizing<Vec<u8>>, TlsError> {
+    let failed = |source| TlsError::Open { path: path.to_path_buf(), source };
+    let mut bytes = Zeroizing::new(Vec::new());
+    let file = File::open(path).map_err(failed)?;
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(TlsError::TooLarge { path: path.to_path_buf() });
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+    #[test]
+    fn a_file_without_a_size_is_read_to_the_bound_and_no_further() {
+        let root = tempfile::tempdir().unwrap();
+        let pipe = root.path().join("pipe");
+        mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || std::fs::write(pipe, vec![b'x'; 2 * 1024 * 1024])
+        });
+        assert!(matches!(read_bounded(&pipe), Err(TlsError::TooLarge { .. })));
+        assert!(writer.join().unwrap().is_err(), "the rest was not taken");
+    }
+
+    fn certificate(files: &TlsFiles) {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        std::fs::write(&files.certificate, made.cert.pem()).unwrap();
+        std::fs::write(&files.key, made.signing_key.serialize_pem()).unwrap();
+    }
+
+    /// The configuration behind an acceptor, to tell two apart.
+    fn which(tls: &Tls) -> *const rustls::ServerConfig {
+        Arc::as_ptr(tls.acceptor().config())
+    }
+
+    #[test]
+    fn a_renewed_certificate_is_taken_and_a_broken_one_is_not() {
+        let root = tempfile::tempdir().unwrap();
+        let files = TlsFiles::new(root.path().join("cert.pem"), root.path().join("key.pem"));
+        certificate(&files);
+        let tls = Tls::load_and_look(files.clone(), Duration::ZERO).unwrap();
+        let first = which(&tls);
+        assert_eq!(which(&tls), first, "nothing changed");
+        // Another time, even where the clock of the file system is coarse.
+        let touch = |seconds| {
+            let then = SystemTime::now() + Duration::from_secs(seconds);
+            File::options().append(true).open(&files.key).unwrap().set_modified(then).unwrap();
+        };
+        std::fs::write(&files.key, "nonsense").unwrap();
+        touch(10);
+        assert_eq!(which(&tls), first, "the old one stays");
+        certificate(&files);
+        touch(20);
+        assert_ne!(which(&tls), first);
+    }
+
+    #[test]
+    fn a_file_without_certificates_vouches_for_nobody() {
+        let root = tempfile::tempdir().unwrap();
+        let mut files = TlsFiles::new(root.path().join("cert.pem"), root.path().join("key.pem"));
+        certificate(&files);
+        let empty = root.path().join("ca.pem");
+        std::fs::write(&empty, "").unwrap();
+        files.client_ca = Some(empty);
+        assert!(matches!(Tls::load(files), Err(TlsError::ClientCa { source: None, .. })));
+    }
+}
