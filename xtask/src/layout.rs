@@ -25,6 +25,7 @@ pub(crate) struct Layer<'a> {
 impl<'a> Layer<'a> {
     pub(crate) const TAR: &'static str = "application/vnd.oci.image.layer.v1.tar";
     pub(crate) const GZIP: &'static str = "application/vnd.oci.image.layer.v1.tar+gzip";
+    pub(crate) const ZSTD: &'static str = "application/vnd.oci.image.layer.v1.tar+zstd";
 
     /// A layer that is stored as it is.
     pub(crate) fn tar(bytes: &'a [u8]) -> Self {

@@ -15,9 +15,14 @@ pub(crate) struct Run {
 
 /// Runs it to the end. Output is kept back unless it fails.
 pub(crate) fn run(command: &mut Command) -> Result<Run> {
+    run_with_input(command, Stdio::null())
+}
+
+/// The same, reading from there.
+pub(crate) fn run_with_input(command: &mut Command, input: impl Into<Stdio>) -> Result<Run> {
     let start = Instant::now();
     let mut child = command
-        .stdin(Stdio::null())
+        .stdin(input)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()

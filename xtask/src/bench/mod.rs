@@ -2,13 +2,20 @@
 
 use std::path::PathBuf;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 mod fixture;
 mod http;
+mod idle;
+mod images;
+mod limit;
+mod maker;
 mod measure;
+mod nasty;
 mod registry;
 mod report;
+mod rootdisk;
+mod server;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -26,11 +33,22 @@ pub(crate) struct Args {
 enum Suite {
     /// Registry to layout beside crane and skopeo; the embedded server beside docker-registry
     Registry,
+    /// Image to root disk beside skopeo, umoci, mke2fs, crane and tar2ext4, and beside the limit
+    Rootdisk,
+    /// The limit itself, in a process of its own: BLOB TAR-BYTES pairs
+    #[command(hide = true)]
+    Limit { out: PathBuf, surviving: u64, layers: Vec<String> },
+    /// The layers of the measured images, in a mount namespace of its own
+    #[command(hide = true)]
+    MakeLayers { dir: PathBuf, debootstrap: PathBuf },
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let report = match args.suite {
+    let report = match &args.suite {
         Suite::Registry => registry::run(args.runs)?,
+        Suite::Rootdisk => rootdisk::run(args.runs)?,
+        Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),
+        Suite::MakeLayers { dir, debootstrap } => return maker::make(dir, debootstrap),
     };
     println!("\n{report}");
     let json = serde_json::to_string_pretty(&report)?;
@@ -39,4 +57,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => println!("{json}"),
     }
     report.verdict()
+}
+
+fn limit_alone(out: &std::path::Path, surviving: u64, words: &[String]) -> Result<()> {
+    let mut layers = Vec::new();
+    for pair in words.chunks(2) {
+        let [blob, size] = pair else { bail!("a blob without its size") };
+        layers.push((PathBuf::from(blob), size.parse()?));
+    }
+    limit::run(&limit::plan(&layers, surviving), out)
 }

@@ -1,16 +1,15 @@
 //! Registry to layout, and serving blobs, beside the peers.
 
-use std::fs;
-use std::net::SocketAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 use portolan_core::Descriptor;
 
 use super::measure::{self, Run, median};
 use super::report::{Promise, Report, Row, millis};
+use super::server::{Server, push};
 use super::{fixture, http};
 use crate::program::PORTOLAN;
 use crate::testbed::build::{Missing, Toolbox, ensure};
@@ -29,7 +28,7 @@ pub(crate) fn run(runs: usize) -> Result<Report> {
     let ours = Server::embedded(&portolan, &scratch.path().join("ours"))?;
     for server in [&peer, &ours] {
         println!("bench: filling {}", server.address);
-        fill(&tools, &layout, server)?;
+        push(&tools, &layout, &server.reference(REPOSITORY))?;
     }
 
     let mut report = Report::default();
@@ -70,7 +69,7 @@ fn pulls(
     blobs: &[Descriptor],
     scratch: &Path,
 ) -> Result<(Duration, Duration, Duration, f64)> {
-    let from = format!("{}/{REPOSITORY}:bench", peer.address);
+    let from = peer.reference(REPOSITORY);
     let out = scratch.join("out");
     let mut crane = Vec::new();
     let mut skopeo = Vec::new();
@@ -144,6 +143,7 @@ fn add_times(report: &mut Report, what: &str, times: Vec<Duration>) -> Duration 
         median_ms: millis(median),
         runs_ms,
         peak_mib: None,
+        idle: None,
     });
     median
 }
@@ -153,71 +153,4 @@ fn settle(out: &Path) -> Result<()> {
     crate::testbed::cache::remove_dir(out)?;
     rustix::fs::sync();
     Ok(())
-}
-
-fn fill(tools: &Toolbox, layout: &Path, server: &Server) -> Result<()> {
-    let mut command = Command::new(&tools["skopeo"]);
-    command.args(["copy", "-q", "--dest-tls-verify=false"]);
-    command.arg(format!("oci:{}:bench", layout.display()));
-    command.arg(format!("docker://{}/{REPOSITORY}:bench", server.address));
-    measure::run(&mut command).map(drop)
-}
-
-/// A registry of ours alone, ended when dropped.
-struct Server {
-    address: SocketAddr,
-    child: std::process::Child,
-}
-
-impl Server {
-    fn docker_registry(tools: &Toolbox, dir: &Path) -> Result<Self> {
-        fs::create_dir_all(dir)?;
-        // Asked for and given back at once: docker-registry cannot say which port it got.
-        let address = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?;
-        let config = dir.join("config.yml");
-        fs::write(
-            &config,
-            format!(
-                "version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: {address}}}\n",
-                dir.join("data").display()
-            ),
-        )?;
-        let child = Command::new(&tools["docker-registry"])
-            .arg("serve")
-            .arg(&config)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .context("start docker-registry")?;
-        let server = Self { address, child };
-        for _ in 0..100 {
-            if std::net::TcpStream::connect(address).is_ok() {
-                return Ok(server);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        bail!("docker-registry does not listen on {address} after 5 s")
-    }
-
-    fn embedded(portolan: &Path, dir: &Path) -> Result<Self> {
-        use std::io::BufRead as _;
-        let mut child = Command::new(portolan)
-            .args(["registry", "serve", "--listen", "127.0.0.1:0", "--root"])
-            .arg(dir)
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("start portolan registry serve")?;
-        let mut line = String::new();
-        let stdout = child.stdout.take().context("its output")?;
-        std::io::BufReader::new(stdout).read_line(&mut line)?;
-        let address = line.trim().parse().with_context(|| format!("its first line {line:?}"))?;
-        Ok(Self { address, child })
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }

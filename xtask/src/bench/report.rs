@@ -6,11 +6,15 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
+use super::idle::QUIET;
+
 /// What a bench found.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Report {
     pub(crate) rows: Vec<Row>,
     pub(crate) promises: Vec<Promise>,
+    /// What else there is to know.
+    pub(crate) notes: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -19,6 +23,8 @@ pub(crate) struct Row {
     pub(crate) median_ms: f64,
     pub(crate) runs_ms: Vec<f64>,
     pub(crate) peak_mib: Option<f64>,
+    /// How idle the machine was just before each run, the lowest of them, in percent.
+    pub(crate) idle: Option<f64>,
 }
 
 /// A number that must not be passed.
@@ -53,11 +59,22 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{:44} {:>10} {:>10}  runs (ms)", "", "median ms", "peak MiB")?;
+        let [what, median, peak, idle] = ["", "median ms", "peak MiB", "idle %"];
+        writeln!(f, "{what:48} {median:>10} {peak:>9} {idle:>7}  runs (ms)")?;
         for row in &self.rows {
-            let peak = row.peak_mib.map_or_else(|| "-".to_owned(), |mib| format!("{mib:.1}"));
+            let or_dash =
+                |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |v| format!("{v:.1}"));
+            let (peak, idle) = (or_dash(row.peak_mib), or_dash(row.idle));
             let runs: Vec<_> = row.runs_ms.iter().map(|ms| format!("{ms:.0}")).collect();
-            writeln!(f, "{:44} {:>10.0} {peak:>10}  {}", row.what, row.median_ms, runs.join(" "))?;
+            let (what, median) = (&row.what, row.median_ms);
+            writeln!(f, "{what:48} {median:>10.1} {peak:>9} {idle:>7}  {}", runs.join(" "))?;
+        }
+        let least = self.rows.iter().filter_map(|row| row.idle).fold(100.0, f64::min);
+        if least < QUIET {
+            writeln!(f, "\nNOT QUIET: only {least:.0} % idle before a run; measure again")?;
+        }
+        for note in &self.notes {
+            writeln!(f, "\n{note}")?;
         }
         writeln!(f)?;
         for promise in &self.promises {
