@@ -7,18 +7,29 @@
 //! - [`Namespace`]: a place in the cluster of one test's own
 //! - [`RegistryKind`]: the three registries, each startable on a folder of its own
 //! - [`Running`]: a process that ends with the test
+//! - [`Agent`]: `portolan-agent` on a folder of its own, and a client for its socket
+//! - [`Layer`], [`write_image`]: an image entry by entry; [`Mount`], [`read_tree`]: what the kernel
+//!   sees in a disk
 //! - [`run`], [`portolan`], [`wait_for`]; [`ours`], [`peer`] and what they work on
 
+mod agent;
 mod commands;
+mod layers;
+mod mount;
 mod namespace;
 mod process;
 mod registry;
 mod testbed;
+mod tree;
 mod wait;
 
+pub use agent::{Agent, Answer};
 pub use commands::{digest, hello, hello_reference, json, ok, ours, ours_output, peer};
+pub use layers::{Entry, Layer, architecture, write_image};
+pub use mount::Mount;
 pub use namespace::Namespace;
 pub use process::{Output, Running, free_port, run};
 pub use registry::{Registry, RegistryKind};
 pub use testbed::{RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, tool};
+pub use tree::{Node, Tree, differences, read_tree};
 pub use wait::wait_for;

@@ -16,8 +16,12 @@ use super::images::{LAYERS, SINGLE, Stats};
 use super::nasty;
 
 /// What each layer between the base and the last installs.
-const STEPS: [&[&str]; 4] =
-    [&["python3", "git", "perl"], &["gcc", "libc6-dev"], &["default-jdk-headless"], &["npm"]];
+const STEPS: [&[&str]; 4] = [
+    &["python3", "python3-pip", "git", "perl"],
+    &["build-essential", "cmake"],
+    &["default-jdk-headless"],
+    &["npm", "webpack", "eslint"],
+];
 
 /// Fills `dir` with the layers as tars and with what is to know about them.
 pub(crate) fn make(dir: &Path, debootstrap: &Path) -> Result<()> {

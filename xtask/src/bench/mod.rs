@@ -35,6 +35,8 @@ enum Suite {
     Registry,
     /// Image to root disk beside skopeo, umoci, mke2fs, crane and tar2ext4, and beside the limit
     Rootdisk,
+    /// Only make the images that `rootdisk` measures with; the next run finds them
+    Images,
     /// The limit itself, in a process of its own: BLOB TAR-BYTES pairs
     #[command(hide = true)]
     Limit { out: PathBuf, surviving: u64, layers: Vec<String> },
@@ -47,6 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let report = match &args.suite {
         Suite::Registry => registry::run(args.runs)?,
         Suite::Rootdisk => rootdisk::run(args.runs)?,
+        Suite::Images => return rootdisk::images(),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),
         Suite::MakeLayers { dir, debootstrap } => return maker::make(dir, debootstrap),
     };

@@ -80,9 +80,9 @@ impl Measured {
 
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let tools = ensure(Use::Bench, Missing::Fails)?;
+    let (images, stats) = images::all(&tools)?;
     let portolan = PORTOLAN.build(&["--release"])?;
     let xtask = XTASK.build(&["--release"])?;
-    let (images, stats) = images::all(&tools)?;
     let cache = images.first().and_then(|image| image.layout.parent()).context("no images")?;
     // Beside the cache and so on the same disk as everything measured; gone when dropped.
     let scratch = tempfile::tempdir_in(cache.parent().context("the cache has a folder")?)?;
@@ -101,6 +101,27 @@ pub(crate) fn run(runs: usize) -> Result<Report> {
         bench.tell(image, &measured, &mut report);
     }
     Ok(report)
+}
+
+/// Makes the images and says what they are.
+pub(crate) fn images() -> Result<()> {
+    let (images, stats) = images::all(&ensure(Use::Bench, Missing::Fails)?)?;
+    println!("{stats:?}");
+    for image in &images {
+        println!("{}", describe(image));
+    }
+    Ok(())
+}
+
+fn describe(image: &Image) -> String {
+    format!(
+        "{} {}: {} layers, {:.0} MB packed, {:.0} MB of tar",
+        image.name,
+        image.digest,
+        image.layers.len(),
+        megabytes(image.packed_bytes()),
+        megabytes(image.tar_bytes())
+    )
 }
 
 impl Bench {
@@ -230,13 +251,7 @@ impl Bench {
 
     fn tell(&self, image: &Image, measured: &[(Way, Measured)], report: &mut Report) {
         let name = image.name;
-        report.notes.push(format!(
-            "{name} {}: {} layers, {:.0} MB packed, {:.0} MB of tar",
-            image.digest,
-            image.layers.len(),
-            megabytes(image.packed_bytes()),
-            megabytes(image.tar_bytes())
-        ));
+        report.notes.push(describe(image));
         for (way, measured) in measured {
             report.rows.push(Row {
                 what: format!("{name}: {}", way.name()),
