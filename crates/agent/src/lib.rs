@@ -7,10 +7,22 @@
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
+//! | `config` | what the operator sets |
+//! | `paths` | where everything lies below the root |
+//! | `pins` | who uses what, and when it was last used |
+//! | `evict` | what goes when room is needed |
+//! | `pressure` | whether there is room |
+//! | `flight` | one piece of work for many who want the same |
 #![warn(missing_docs)]
 
+pub mod config;
+pub mod evict;
+pub mod flight;
 pub mod id;
 pub mod image;
 pub mod metrics;
+pub mod paths;
+pub mod pins;
+pub mod pressure;
 pub mod reason;
 pub mod spec;

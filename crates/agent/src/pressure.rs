@@ -1,0 +1,81 @@
+//! Whether there is room to start something new. It is looked at anew each time, from what is true
+//! then, so that the answer gets better by itself when the room comes back.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::evict::{Marks, Usage, bytes_beyond};
+
+/// How much room there is.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct Pressure {
+    /// New root disks are not built. Cached ones still start.
+    pub degraded: bool,
+    /// Why, in a sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// Allocated bytes of the cache itself.
+    pub cache_bytes: u64,
+    /// Of those, what could be evicted.
+    pub evictable_bytes: u64,
+    /// The size of the file system that the cache is on.
+    pub filesystem_bytes: u64,
+    /// What that file system still gives to the agent.
+    pub available_bytes: u64,
+}
+
+/// Looks at the numbers. `shortfall` is what the last build that ended for want of room would have
+/// needed, until another build got through.
+pub fn assess(usage: &Usage, marks: &Marks, evictable: u64, shortfall: Option<u64>) -> Pressure {
+    let beyond = bytes_beyond(usage, marks, evictable);
+    let reachable = usage.available_bytes.saturating_add(evictable);
+    let message = match shortfall {
+        _ if beyond > 0 => Some(format!(
+            "{beyond} bytes are above the high-water mark and nothing that may go is left; free them, or raise the marks in [cache]"
+        )),
+        Some(needed) if reachable < needed => Some(format!(
+            "the last build needed {needed} bytes and {reachable} can be had; free some on the file system of the cache"
+        )),
+        _ => None,
+    };
+    Pressure {
+        degraded: message.is_some(),
+        message,
+        cache_bytes: usage.cache_bytes,
+        evictable_bytes: evictable,
+        filesystem_bytes: usage.filesystem_bytes,
+        available_bytes: usage.available_bytes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Percent;
+
+    const MARKS: Marks = Marks {
+        bytes: Some((100, 60)),
+        high_percent: Percent::new(90),
+        target_percent: Percent::new(80),
+    };
+
+    fn usage(cache_bytes: u64, available_bytes: u64) -> Usage {
+        Usage { cache_bytes, filesystem_bytes: 1000, available_bytes }
+    }
+
+    #[test]
+    fn pressure_that_evicting_relieves_is_none() {
+        assert!(!assess(&usage(150, 500), &MARKS, 50, None).degraded);
+        let stuck = assess(&usage(150, 500), &MARKS, 49, None);
+        assert!(stuck.degraded && stuck.message.unwrap().contains("1 bytes"));
+        assert!(assess(&usage(10, 50), &MARKS, 10, None).degraded);
+    }
+
+    #[test]
+    fn it_is_over_when_the_room_that_was_missing_is_back() {
+        let missing = Some(300);
+        assert!(assess(&usage(10, 200), &MARKS, 10, missing).degraded);
+        assert!(!assess(&usage(10, 295), &MARKS, 10, missing).degraded);
+        assert!(!assess(&usage(10, 200), &MARKS, 10, None).degraded);
+    }
+}
