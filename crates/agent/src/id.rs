@@ -55,6 +55,21 @@ impl From<InstanceId> for String {
     }
 }
 
+impl schemars::JsonSchema for InstanceId {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "InstanceId".into()
+    }
+
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({
+            "description": "1 to 63 of a-z 0-9 - _ . that begins and ends with a letter or digit.",
+            "type": "string",
+            "maxLength": 63,
+            "pattern": "^[a-z0-9]([a-z0-9._-]*[a-z0-9])?$",
+        })
+    }
+}
+
 impl fmt::Display for InstanceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)

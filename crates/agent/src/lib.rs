@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `spec` | what the control plane asks for: the WorkloadSpec |
 //! | `image` | the image of a spec, checked: a place, a digest, a platform |
+//! | `api` | what the host API says, as types |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -15,6 +16,7 @@
 //! | `flight` | one piece of work for many who want the same |
 #![warn(missing_docs)]
 
+pub mod api;
 pub mod config;
 pub mod evict;
 pub mod flight;
