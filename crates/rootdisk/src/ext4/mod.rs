@@ -1,7 +1,8 @@
 //! A tree to ext4: everything but the data, which is in its place already.
 //!
 //! [`write()`] is a pure function of the tree and the options: it reads no clock and no disk, and
-//! hands whole blocks to a [`BlockSink`]. The format is described in `docs/rootdisk-format.md`.
+//! hands whole blocks to a [`BlockSink`]. The format is described in `docs/rootdisk-format.md`, and
+//! [`mod@read`] is our own reader of it.
 //!
 //! | block | what |
 //! |---|---|
@@ -25,6 +26,7 @@ mod hash;
 mod inode;
 mod layout;
 mod number;
+pub mod read;
 mod stream;
 mod superblock;
 mod xattr;
