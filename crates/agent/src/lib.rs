@@ -5,6 +5,7 @@
 //! | `spec` | what the control plane asks for: the WorkloadSpec |
 //! | `image` | the image of a spec, checked: a place, a digest, a platform |
 //! | `api` | what the host API says, as types |
+//! | `guest` | what a machine boots: kernel, initramfs, how the workload is started |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -20,6 +21,7 @@ pub mod api;
 pub mod config;
 pub mod evict;
 pub mod flight;
+pub mod guest;
 pub mod id;
 pub mod image;
 pub mod metrics;
