@@ -1,5 +1,7 @@
 //! What one layer says: its entries in the order of the tar, with file data already placed.
 
+use std::fmt;
+
 use crate::tree::{Attributes, Device, FileData};
 
 /// A path inside the image as the layer wrote it: components separated by single slashes, no
@@ -7,6 +9,25 @@ use crate::tree::{Attributes, Device, FileData};
 /// kept inside the root, when layers are merged.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryPath(pub Box<[u8]>);
+
+impl fmt::Display for EntryPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Shown(&self.0))
+    }
+}
+
+/// A stranger's bytes in our messages: absolute, in quotes, escaped, and cut where more would help
+/// nobody.
+pub(crate) struct Shown<'a>(pub(crate) &'a [u8]);
+
+impl fmt::Display for Shown<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const MOST: usize = 200;
+        let text = String::from_utf8_lossy(&self.0[..self.0.len().min(MOST)]);
+        let more = if self.0.len() > MOST { "…" } else { "" };
+        write!(f, "\"/{}{more}\"", text.escape_debug())
+    }
+}
 
 /// What an entry does.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -22,8 +22,11 @@
 
 pub mod build;
 pub mod checksum;
+pub mod codec;
 pub mod ext4;
 pub mod layer;
+pub mod limits;
 pub mod meta;
 pub mod region;
+pub mod tar;
 pub mod tree;
