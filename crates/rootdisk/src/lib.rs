@@ -17,6 +17,7 @@
 //! | `checksum` | a checksum that skips holes |
 //! | `meta` | what is kept beside a disk |
 //! | `ext4` | tree to ext4, and our own reader of it |
+//! | `verity` | a dm-verity hash tree behind the file system |
 //! | `build` | all of it together |
 #![warn(missing_docs)]
 
@@ -30,3 +31,4 @@ pub mod meta;
 pub mod region;
 pub mod tar;
 pub mod tree;
+pub mod verity;

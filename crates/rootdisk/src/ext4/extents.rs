@@ -150,3 +150,59 @@ impl<'e> Level<'e> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(logical: u32, physical: u32, blocks: u32) -> Run {
+        Run { logical, physical, blocks }
+    }
+
+    #[test]
+    fn runs_that_touch_are_one_and_long_ones_are_cut() {
+        let joined = of_runs(&[run(0, 5000, 10), run(10, 5010, 5), run(15, 6000, 1)]);
+        assert_eq!(joined, [run(0, 5000, 15), run(15, 6000, 1)]);
+        let cut = of_runs(&[run(7, 5000, 70_000)]);
+        let full = MAX_EXTENT;
+        assert_eq!(
+            cut,
+            [
+                run(7, 5000, full),
+                run(7 + full, 5000 + full, full),
+                run(7 + 2 * full, 5000 + 2 * full, 70_000 - 2 * full)
+            ]
+        );
+        // However it comes, it ends up the same.
+        assert_eq!(of_runs(&[run(7, 5000, 40_000), run(40_007, 45_000, 30_000)]), cut);
+    }
+
+    #[test]
+    fn trees_take_as_many_blocks_as_their_levels() {
+        let full = IN_BLOCK;
+        for (extents, blocks) in [
+            (0, 0),
+            (4, 0),
+            (5, 1),
+            (full, 1),
+            (full + 1, 2),
+            (4 * full, 4),
+            (4 * full + 1, 5 + 1),
+            (full * full + 1, full + 1 + 2),
+        ] {
+            assert_eq!(tree_blocks(extents) as usize, blocks, "{extents}");
+        }
+    }
+
+    #[test]
+    fn runs_are_checked() {
+        let check = |size, runs: &[Run]| check(&FileData { size, runs: runs.into() }, 9000);
+        assert_eq!(check(8192, &[run(0, 5000, 2)]), Ok(()));
+        assert_eq!(check(8193, &[run(2, 5000, 1)]), Ok(()));
+        assert_eq!(check(8192, &[run(0, 5000, 3)]), Err(BadRuns::PastTheEnd));
+        assert_eq!(check(8192, &[run(0, 5000, 0)]), Err(BadRuns::Order));
+        assert_eq!(check(8192, &[run(0, 5000, 1), run(0, 5001, 1)]), Err(BadRuns::Order));
+        assert_eq!(check(8192, &[run(0, 8999, 2)]), Err(BadRuns::OutsideTheRegions));
+        assert_eq!(check(8192, &[run(0, 1, 2)]), Err(BadRuns::OutsideTheRegions));
+    }
+}

@@ -83,3 +83,31 @@ fn transform(state: &mut [u32; 4], words: &[u32; 8]) {
         *word = word.wrapping_add(add);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `debugfs -R "dx_hash -h half_md4 -s SEED NAME"` says it.
+    #[test]
+    fn hashes_are_those_of_e2fsprogs() {
+        let seed: Vec<u8> = (0..16).map(|n| n * 0x11).collect();
+        let seed = seed_words(&seed.try_into().unwrap());
+        for (name, major, minor) in [
+            (&b"hello"[..], 0x344c_a36e, 0x2ef1_6de2),
+            (b"a", 0x9375_2ee6, 0x578c_30ba),
+            (&[b'x'; 70], 0x95d0_dec8, 0x3d53_cb65),
+        ] {
+            assert_eq!(of_name(seed, name), NameHash { major, minor });
+        }
+    }
+
+    #[test]
+    fn no_seed_is_the_usual_seed_and_bytes_are_unsigned() {
+        let hash = of_name(seed_words(&[0; 16]), b"hello");
+        assert_eq!(hash.major & 1, 0);
+        let signed_as_debugfs_has_it = 0x4eff_ee6a;
+        let name = "h\u{e9}".as_bytes();
+        assert_ne!(of_name(seed_words(&[0; 16]), name).major, signed_as_debugfs_has_it);
+    }
+}

@@ -90,3 +90,65 @@ pub(super) fn plan(needs: Needs, options: &Options) -> Result<Layout, WriteError
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn options(min_bytes: u64, headroom_percent: u32) -> Options {
+        Options {
+            uuid: [0; 16],
+            hash_seed: [0; 16],
+            read_only: true,
+            first_free: 0,
+            min_bytes,
+            headroom_percent,
+            max_bytes: u64::MAX,
+            min_inodes: 0,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_layout_has_room_for_all_and_is_no_larger_than_it_must_be(
+            content_end in 1024u32..1 << 30,
+            sparse in 1u64..20,
+            inodes in 10u32..5_000_000,
+            min_bytes in 0u64..1 << 40,
+            percent in 0u32..300,
+        ) {
+            let needs =
+                Needs { content_end, content_blocks: u64::from(content_end) / sparse, inodes };
+            let layout = plan(needs, &options(min_bytes, percent)).unwrap();
+            prop_assert!(layout.inodes() >= inodes);
+            prop_assert!(layout.inodes_per_group <= MAX_INODES_PER_GROUP);
+            prop_assert_eq!(layout.groups, layout.blocks.div_ceil(BLOCKS_PER_GROUP));
+            prop_assert_eq!(layout.end, layout.inode_bitmaps + layout.groups);
+            prop_assert_eq!(layout.inode_bitmaps, layout.block_bitmaps + layout.groups);
+            let size = u64::from(layout.blocks) * BLOCK as u64;
+            prop_assert!(size >= min_bytes && layout.end <= layout.blocks);
+            prop_assert!(
+                u64::from(layout.blocks) * 100
+                    >= u64::from(layout.used_blocks) * u64::from(percent)
+            );
+        }
+    }
+
+    #[test]
+    fn a_disk_over_the_cap_is_refused_by_the_name_of_the_setting() {
+        let needs = Needs { content_end: 300_000, content_blocks: 300_000, inodes: 100 };
+        let options = Options { max_bytes: 1 << 30, ..options(0, 100) };
+        let message = plan(needs, &options).unwrap_err().to_string();
+        assert!(message.contains("max_bytes allows 1073741824"), "{message}");
+    }
+
+    #[test]
+    fn inodes_alone_can_make_a_disk_grow() {
+        let needs = Needs { content_end: 1024, content_blocks: 0, inodes: 4_000_000 };
+        let layout = plan(needs, &options(0, 100)).unwrap();
+        assert_eq!(layout.groups, 4_000_000u32.div_ceil(MAX_INODES_PER_GROUP));
+        assert_eq!(layout.blocks.div_ceil(BLOCKS_PER_GROUP), layout.groups);
+    }
+}

@@ -27,9 +27,12 @@ mod inode;
 mod layout;
 mod number;
 pub mod read;
+mod scratch;
 mod stream;
 mod superblock;
 mod xattr;
+
+pub use scratch::{MIN_SCRATCH_BYTES, ScratchError, scratch};
 
 use format::INODE_SIZE;
 use groups::Counts;
@@ -284,6 +287,7 @@ pub fn write(
         hash_seed: options.hash_seed,
         label: [0; 16],
         ro_compat: if options.read_only { superblock::RO_COMPAT_READONLY } else { 0 },
+        errors: superblock::CONTINUE,
         extra_isize: inode::EXTRA,
         log_groups_per_flex: ALL_GROUPS,
     }

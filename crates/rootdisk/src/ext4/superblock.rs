@@ -16,12 +16,17 @@ const RO_COMPAT_LARGE_FILE: u32 = 0x2;
 const RO_COMPAT_HUGE_FILE: u32 = 0x8;
 const RO_COMPAT_DIR_NLINK: u32 = 0x20;
 const RO_COMPAT_EXTRA_ISIZE: u32 = 0x40;
+/// Descriptors have checksums, and groups that nothing was put into need not be written.
+pub(super) const RO_COMPAT_GDT_CSUM: u32 = 0x10;
 /// The kernel refuses to mount it for writing.
 pub(super) const RO_COMPAT_READONLY: u32 = 0x1000;
 
 const CLEAN: u16 = 1;
-/// What to do about errors: go on; on a disk that is only read there is nothing to protect.
-const CONTINUE: u16 = 1;
+/// What the kernel does about errors: goes on; on a disk that is only read there is nothing to
+/// protect.
+pub(super) const CONTINUE: u16 = 1;
+/// What it does about errors where they could spread: writes no more.
+pub(super) const REMOUNT_READ_ONLY: u16 = 2;
 /// Hash names by half-MD4, their bytes unsigned on every processor.
 const HALF_MD4: u8 = 1;
 const UNSIGNED_HASH: u32 = 2;
@@ -40,6 +45,8 @@ pub(super) struct Superblock {
     pub(super) label: [u8; 16],
     /// Beside those that all disks have.
     pub(super) ro_compat: u32,
+    /// What the kernel does about errors.
+    pub(super) errors: u16,
     /// Bytes that the kernel keeps of each inode behind the first 128.
     pub(super) extra_isize: u16,
     /// Groups whose tables lie together, as a power of two.
@@ -64,7 +71,7 @@ impl Superblock {
         put16(out, 0x36, u16::MAX); // never checked because of how often it was mounted
         put16(out, 0x38, 0xef53);
         put16(out, 0x3a, CLEAN);
-        put16(out, 0x3c, CONTINUE);
+        put16(out, 0x3c, self.errors);
         put32(out, 0x4c, 1); // the revision with sizes that can be chosen
         put32(out, 0x54, FIRST_INODE);
         put16(out, 0x58, in_block(INODE_SIZE));

@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 
 use portolan_rootdisk::ext4::{self, BlockSink, FIRST_DATA_BLOCK, Geometry, Options, WriteError};
 use portolan_rootdisk::tree::{
-    Attributes, BLOCK, FileData, Kind, Node, NodeId, Run, Time, Tree, Xattr,
+    Attributes, BLOCK, Device, FileData, Kind, Node, NodeId, Run, Time, Tree, Xattr,
 };
 
 #[path = "../../../registry/tests/common/skip.rs"]
@@ -184,4 +184,160 @@ pub(crate) fn fsck(disk: &Path) -> bool {
     });
     assert_eq!(complaints.count(), 0, "{said}");
     true
+}
+
+/// A POSIX access control list as the system calls have it.
+pub(crate) fn acl(entries: &[(u16, u16, u32)]) -> Vec<u8> {
+    let mut list = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+/// A tree with at least one of everything.
+pub(crate) fn torture() -> Builder {
+    let mut builder = Builder::new();
+    let root = Tree::ROOT;
+    let bin = builder.directory(root, b"bin");
+    let tool = builder.file(bin, b"tool", &[0xab; 10_000]);
+    builder.set(tool, |a| {
+        a.mode = 0o4755;
+        let capability = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        a.xattrs = Box::new([xattr("security.capability", capability)]);
+    });
+    builder.link(root, b"another name of tool", tool);
+    builder.file(root, b"empty", b"");
+
+    let odd = builder.directory(root, b"odd names \xff\n");
+    builder.set(odd, |a| a.mode = 0o1777);
+    for length in [1, 2, 3, 4, 5, 59, 60, 254, 255] {
+        builder.file(odd, &vec![0xe9; length], &vec![b'c'; length]);
+        builder.add(odd, &vec![b'l'; length], Kind::Symlink(vec![b't'; length].into()));
+    }
+    builder.add(odd, b"longest", Kind::Symlink(vec![b't'; 4095].into()));
+
+    let dev = builder.directory(root, b"dev");
+    for (name, major, minor) in
+        [("null", 1, 3), ("none", 0, 0), ("new", 259, 70_000), ("last", 4095, 0xf_ffff)]
+    {
+        let device = Device { major, minor };
+        builder.add(dev, name.as_bytes(), Kind::CharDevice(device));
+        let block = builder.add(dev, format!("{name}b").as_bytes(), Kind::BlockDevice(device));
+        builder.set(block, |a| a.xattrs = Box::new([xattr("trusted.long", &[3; 700])]));
+    }
+    builder.add(dev, b"fifo", Kind::Fifo);
+
+    let times = builder.directory(root, b"times");
+    for seconds in [-1, i64::from(i32::MIN), 1 << 31, 1 << 32, 1 << 33, 0x3_7fff_ffff] {
+        let file = builder.file(times, format!("{seconds}").as_bytes(), b"t");
+        builder.set(file, |a| {
+            a.mtime = Time { seconds, nanoseconds: 987_654_321 };
+            (a.uid, a.gid) = (u32::MAX - 1, 0x1_0000);
+        });
+    }
+    torture_xattrs(&mut builder);
+
+    let many = builder.directory(root, b"many");
+    for name in 0..2_000 {
+        builder.file(many, format!("a file called {name}").as_bytes(), b"");
+    }
+    let sparse = FileData {
+        size: (5 << 30) + 1,
+        runs: builder
+            .place(&[0x55; 4096])
+            .runs
+            .iter()
+            .map(|r| Run { logical: 1 << 20, ..*r })
+            .collect(),
+    };
+    builder.add(root, b"sparse", Kind::File(sparse));
+    builder
+}
+
+fn torture_xattrs(builder: &mut Builder) {
+    const NONE: u32 = u32::MAX;
+    let list =
+        [(1, 7, NONE), (2, 5, 1000), (4, 5, NONE), (8, 1, 70_000), (16, 5, NONE), (32, 0, NONE)];
+    let xattrs = builder.directory(Tree::ROOT, b"xattrs");
+    builder.set(xattrs, |a| {
+        a.mode = 0o750;
+        a.xattrs = Box::new([
+            xattr("system.posix_acl_access", &acl(&list)),
+            xattr("system.posix_acl_default", &acl(&list)),
+        ]);
+    });
+    let cases: [(&[u8], Vec<Xattr>); 5] = [
+        (b"inode", vec![xattr("user.a", b"1"), xattr("user.b", b"")]),
+        (b"block", vec![xattr("user.large", &[9; 3000])]),
+        (b"full", vec![xattr("trusted.full", &[9; 4040])]),
+        (
+            b"mixed",
+            vec![
+                xattr("security.selinux", b"system_u:object_r:bin_t:s0\0"),
+                xattr("trusted.overlay.origin", &[1; 29]),
+                xattr("user.aa", &[2; 61]),
+                xattr("user.b", b""),
+                xattr("user.zzzzzzzzzzzzzzzz", &[4; 1001]),
+            ],
+        ),
+        (b"long name", vec![xattr(&format!("user.{}", "n".repeat(250)), b"value")]),
+    ];
+    for (name, list) in cases {
+        let file = builder.file(xattrs, name, b"data");
+        builder.set(file, |a| a.xattrs = list.into());
+    }
+    let link = builder.add(xattrs, b"link", Kind::Symlink(b"inode"[..].into()));
+    builder.set(link, |a| a.xattrs = Box::new([xattr("trusted.link", &[5; 300])]));
+}
+
+/// A disk while it is mounted.
+pub(crate) struct Mount(tempfile::TempDir);
+
+impl Mount {
+    /// Mounted for reading; none, with the skip noted, where that is not allowed.
+    pub(crate) fn read_only(disk: &Path) -> Option<Self> {
+        Self::new(Command::new("mount").args(["-t", "ext4", "-o", "loop,ro,noload"]).arg(disk))
+    }
+
+    /// Mounted for writing.
+    pub(crate) fn writable(disk: &Path) -> Option<Self> {
+        Self::new(Command::new("mount").args(["-t", "ext4", "-o", "loop,rw"]).arg(disk))
+    }
+
+    /// An overlay of what is mounted elsewhere.
+    pub(crate) fn overlay(options: &str) -> Option<Self> {
+        Self::new(Command::new("mount").args(["-t", "overlay", "overlay", "-o", options]))
+    }
+
+    fn new(command: &mut Command) -> Option<Self> {
+        if !rustix::process::geteuid().is_root() {
+            skip::skip("mounting needs root");
+            return None;
+        }
+        let loops = Path::new("/dev/loop-control").exists();
+        if !loops {
+            skip::skip("there are no loop devices");
+            return None;
+        }
+        let target = tempfile::tempdir().unwrap();
+        let output = run(command.arg(target.path()));
+        assert!(output.status.success(), "{command:?}: {}", text(&output));
+        Some(Self(target))
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let output = run(Command::new("umount").arg(self.0.path()));
+        if !output.status.success() && !std::thread::panicking() {
+            panic!("{} stays mounted: {}", self.0.path().display(), text(&output));
+        }
+    }
 }
