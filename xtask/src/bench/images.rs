@@ -16,6 +16,7 @@ use portolan_core::manifest::{Descriptor, Index, Manifest};
 use portolan_core::{Algorithm, Digest, Hasher, Platform};
 use serde::{Deserialize, Serialize};
 
+use super::synthetic;
 use crate::layout::{Layer, LayoutWriter};
 use crate::testbed::build::Toolbox;
 use crate::testbed::cache::{Cache, Recipe, remove_dir};
@@ -68,33 +69,46 @@ impl Image {
     }
 }
 
-/// All of them, made first if need be.
-pub(crate) fn all(tools: &Toolbox) -> Result<(Vec<Image>, Stats)> {
+/// All of them, made first if need be; of real packages, or with the statistics of those.
+pub(crate) fn all(tools: &Toolbox, synthetic: bool) -> Result<(Vec<Image>, Stats)> {
     let recipe = Recipe::default().with("format", FORMAT.as_bytes());
-    let dir = Cache::of_user()?.part("bench-rootdisk", "1", &recipe, |to| make(to, tools))?;
+    let name = if synthetic { "bench-rootdisk-synthetic" } else { "bench-rootdisk" };
+    let dir = Cache::of_user()?.part(name, "1", &recipe, |to| {
+        println!("bench: making the images once (some minutes)");
+        let layers = to.join("layers");
+        fs::create_dir_all(&layers)?;
+        if synthetic {
+            synthetic::make(&layers)?
+        } else {
+            grow(&layers, tools)?
+        }
+        pack_all(&layers, to)
+    })?;
     let stats: Stats = serde_json::from_slice(&fs::read(dir.join("stats.json"))?)?;
     let images = ["img6-gzip", "img6-zstd", "img1-gzip"];
     let images = images.into_iter().map(|name| open(&dir, name)).collect::<Result<_>>()?;
     Ok((images, stats))
 }
 
-fn make(to: &Path, tools: &Toolbox) -> Result<()> {
-    require_root().context("the images are made of mounted file systems")?;
-    println!("bench: making the images once (some minutes)");
-    let layers = to.join("layers");
-    fs::create_dir_all(&layers)?;
+/// The real layers, in a mount namespace of their own.
+fn grow(layers: &Path, tools: &Toolbox) -> Result<()> {
+    require_root().context("real images are made of mounted file systems; or use --synthetic")?;
     let debootstrap = tools.get("debootstrap").context("no part debootstrap")?;
     let status = Command::new("unshare")
         .args(["--mount", "--propagation", "private", "--"])
         .arg(std::env::current_exe().context("where am I")?)
         .args(["bench", "make-layers"])
-        .arg(&layers)
+        .arg(layers)
         .arg(debootstrap)
         .status()
         .context("start unshare")?;
     if !status.success() {
-        bail!("the layers of the measured images could not be made; see above");
+        bail!("the layers could not be made; see above, or use --synthetic");
     }
+    Ok(())
+}
+
+fn pack_all(layers: &Path, to: &Path) -> Result<()> {
     println!("bench: packing");
     let six: Vec<_> = LAYERS.iter().map(|name| layers.join(name)).collect();
     let single = vec![layers.join(SINGLE)];
@@ -106,7 +120,7 @@ fn make(to: &Path, tools: &Toolbox) -> Result<()> {
         one.join().expect("packing does not panic")
     })?;
     fs::copy(layers.join("stats.json"), to.join("stats.json"))?;
-    remove_dir(&layers)
+    remove_dir(layers)
 }
 
 #[derive(Debug, Clone, Copy)]

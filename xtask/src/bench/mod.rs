@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
+mod agent;
 mod fixture;
 mod http;
 mod idle;
@@ -16,6 +17,7 @@ mod registry;
 mod report;
 mod rootdisk;
 mod server;
+mod synthetic;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -34,9 +36,11 @@ enum Suite {
     /// Registry to layout beside crane and skopeo; the embedded server beside docker-registry
     Registry,
     /// Image to root disk beside skopeo, umoci, mke2fs, crane and tar2ext4, and beside the limit
-    Rootdisk,
+    Rootdisk(rootdisk::Args),
+    /// The host agent with 1,000 cached disks and 10,000 instances: each call, each start, memory
+    Agent,
     /// Only make the images that `rootdisk` measures with; the next run finds them
-    Images,
+    Images(rootdisk::Args),
     /// The limit itself, in a process of its own: BLOB TAR-BYTES pairs
     #[command(hide = true)]
     Limit { out: PathBuf, surviving: u64, layers: Vec<String> },
@@ -48,8 +52,9 @@ enum Suite {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let report = match &args.suite {
         Suite::Registry => registry::run(args.runs)?,
-        Suite::Rootdisk => rootdisk::run(args.runs)?,
-        Suite::Images => return rootdisk::images(),
+        Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
+        Suite::Agent => agent::run(args.runs)?,
+        Suite::Images(images) => return rootdisk::images(images),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),
         Suite::MakeLayers { dir, debootstrap } => return maker::make(dir, debootstrap),
     };

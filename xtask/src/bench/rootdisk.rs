@@ -18,6 +18,13 @@ use crate::program::{PORTOLAN, XTASK};
 use crate::testbed::build::{Missing, Toolbox, ensure};
 use crate::testbed::parts::Use;
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Images with the statistics of real ones, for a machine without root or mirror
+    #[arg(long)]
+    synthetic: bool,
+}
+
 /// One way from an image to a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
@@ -78,9 +85,9 @@ impl Measured {
     }
 }
 
-pub(crate) fn run(runs: usize) -> Result<Report> {
+pub(crate) fn run(runs: usize, args: &Args) -> Result<Report> {
     let tools = ensure(Use::Bench, Missing::Fails)?;
-    let (images, stats) = images::all(&tools)?;
+    let (images, stats) = images::all(&tools, args.synthetic)?;
     let portolan = PORTOLAN.build(&["--release"])?;
     let xtask = XTASK.build(&["--release"])?;
     let cache = images.first().and_then(|image| image.layout.parent()).context("no images")?;
@@ -104,8 +111,8 @@ pub(crate) fn run(runs: usize) -> Result<Report> {
 }
 
 /// Makes the images and says what they are.
-pub(crate) fn images() -> Result<()> {
-    let (images, stats) = images::all(&ensure(Use::Bench, Missing::Fails)?)?;
+pub(crate) fn images(args: &Args) -> Result<()> {
+    let (images, stats) = images::all(&ensure(Use::Bench, Missing::Fails)?, args.synthetic)?;
     println!("{stats:?}");
     for image in &images {
         println!("{}", describe(image));
