@@ -27,6 +27,7 @@ pub mod codec;
 pub mod ext4;
 pub mod layer;
 pub mod limits;
+pub mod merge;
 pub mod meta;
 pub mod region;
 pub mod tar;

@@ -112,6 +112,7 @@ pub struct Budget {
     bytes: AtomicU64,
     entries: AtomicU64,
     index: AtomicU64,
+    link_steps: AtomicU64,
     large_windows: Mutex<u64>,
     window_freed: Condvar,
 }
@@ -122,6 +123,7 @@ impl fmt::Debug for Budget {
             .field("bytes", &self.bytes)
             .field("entries", &self.entries)
             .field("index", &self.index)
+            .field("link_steps", &self.link_steps)
             .finish_non_exhaustive()
     }
 }
@@ -135,6 +137,7 @@ impl Budget {
             bytes: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             index: AtomicU64::new(0),
+            link_steps: AtomicU64::new(0),
             large_windows: Mutex::new(0),
             window_freed: Condvar::new(),
         }
@@ -199,6 +202,12 @@ impl Budget {
             limit,
             setting: "max_index_bytes",
         })
+    }
+
+    pub(crate) fn take_link_step(&self) -> Result<(), Exceeded> {
+        let limit = self.limits.max_link_steps;
+        let what = "the work of following symbolic links";
+        take(&self.link_steps, 1, limit).ok_or(Exceeded { what, limit, setting: "max_link_steps" })
     }
 
     /// The right to hold one window above the common size; waits while others hold them all.
