@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 
 pub use values::{Percent, Size, Span};
 
+use crate::guest::GuestConfig;
+use crate::vmm::VmmConfig;
+
 /// More than any configuration needs.
 const MAX_FILE: u64 = 1024 * 1024;
 
@@ -29,6 +32,10 @@ pub struct Config {
     pub pull: PullConfig,
     /// `[rootdisk]`
     pub rootdisk: RootdiskConfig,
+    /// `[guest]`
+    pub guest: GuestConfig,
+    /// `[vmm]`
+    pub vmm: VmmConfig,
 }
 
 /// How much is kept, and for how long.
@@ -177,6 +184,8 @@ impl Default for Config {
             cache: CacheConfig::default(),
             pull: PullConfig::default(),
             rootdisk: RootdiskConfig::default(),
+            guest: GuestConfig::default(),
+            vmm: VmmConfig::default(),
         }
     }
 }

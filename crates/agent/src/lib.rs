@@ -6,6 +6,7 @@
 //! | `image` | the image of a spec, checked: a place, a digest, a platform |
 //! | `api` | what the host API says, as types |
 //! | `guest` | what a machine boots: kernel, initramfs, how the workload is started |
+//! | `vmm` | machines: started, watched, stopped and found again |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -18,6 +19,7 @@
 #![warn(missing_docs)]
 
 pub mod api;
+mod causes;
 pub mod config;
 pub mod evict;
 pub mod flight;
@@ -30,3 +32,4 @@ pub mod pins;
 pub mod pressure;
 pub mod reason;
 pub mod spec;
+pub mod vmm;

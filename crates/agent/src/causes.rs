@@ -1,0 +1,15 @@
+//! Errors in one line.
+
+use std::error::Error;
+
+/// An error and its causes.
+pub(crate) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}

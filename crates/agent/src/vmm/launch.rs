@@ -1,0 +1,405 @@
+//! From a root disk to a started machine.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use portolan_core::manifest::ImageConfig;
+use portolan_registry::durable::{self, DurableError};
+use tokio::process::{Child, Command};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::description::{BootSource, Drive, Logger, MachineConfig, MachineDescription};
+use super::files::{self, EndReport, Orders, RunningReport, WorkloadEnd};
+use super::firecracker::{Firecracker, FirecrackerError};
+use super::lock::MachineLock;
+use super::machine::{CALL, Machine, Socket};
+use super::scratch::ScratchDiskError;
+use super::{Kind, Vmm, find_program, qemu, scratch, shim};
+use crate::guest::cpio::CpioError;
+use crate::guest::start::{NoProgram, Start, argv, env};
+use crate::guest::{Guest, GuestError, disk_uuid};
+use crate::id::InstanceId;
+use crate::spec::WorkloadSpec;
+
+/// A shim says who runs within milliseconds; on a busy machine within some more.
+const SHIM_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is to be started.
+#[derive(Debug, Clone, Copy)]
+pub struct Launch<'a> {
+    /// The instance.
+    pub id: &'a InstanceId,
+    /// Its folder.
+    pub dir: &'a Path,
+    /// What it asks for.
+    pub spec: &'a WorkloadSpec,
+    /// How its image is started.
+    pub image: &'a ImageConfig,
+    /// Its root disk.
+    pub root_disk: &'a Path,
+}
+
+/// Why a machine was not started. Nothing runs then, but for [`LaunchError::Runs`].
+#[derive(Debug, thiserror::Error)]
+pub enum LaunchError {
+    /// There is one already.
+    #[error("a machine of this instance runs already")]
+    Runs,
+    /// Nothing to boot.
+    #[error("there is nothing to boot")]
+    Guest(#[source] GuestError),
+    /// Nothing to run.
+    #[error("the workload cannot be started")]
+    NoProgram(#[source] NoProgram),
+    /// No VMM.
+    #[error("there is no {program}; install it, or set vmm.binary in the agent's configuration")]
+    NoVmm {
+        /// What was looked for.
+        program: String,
+    },
+    /// QEMU's microvm machine is an x86 one.
+    #[error("QEMU's microvm machine needs an x86-64 host; set vmm.kind to firecracker")]
+    Architecture,
+    /// The root disk is not what the cache said.
+    #[error("the root disk {} is not usable", path.display())]
+    RootDisk {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong.
+        #[source]
+        source: io::Error,
+    },
+    /// No scratch disk.
+    #[error("there is no scratch disk")]
+    Scratch(#[source] ScratchDiskError),
+    /// The initramfs.
+    #[error("the initramfs cannot be made")]
+    Initramfs(#[source] CpioError),
+    /// A file or the shim.
+    #[error("cannot {step}")]
+    Io {
+        /// What was tried.
+        step: &'static str,
+        /// The system's word for it.
+        #[source]
+        source: io::Error,
+    },
+    /// A file that must be whole.
+    #[error("cannot write the machine's orders")]
+    Orders(#[source] DurableError),
+    /// The VMM ended at once, or never began.
+    #[error("the machine did not start: {0}")]
+    Shim(String),
+    /// Firecracker refused.
+    #[error("Firecracker did not start the machine")]
+    Firecracker(#[source] FirecrackerError),
+    /// The guest did not start the workload in time.
+    #[error(
+        "the guest did not start its workload within {} s (vmm.boot_timeout); its console may say \
+         why", .0.as_secs()
+    )]
+    Boot(Duration),
+    /// The machine ended before the workload began.
+    #[error("the guest ended before its workload began: {0}; its console may say more")]
+    Guestless(String),
+}
+
+impl LaunchError {
+    /// Whether the disk has no room.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Io { source, .. } | Self::Scratch(ScratchDiskError::File(source)) => {
+                durable::is_full(source)
+            }
+            Self::Orders(error) => error.is_full(),
+            _ => false,
+        }
+    }
+}
+
+fn step(step: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
+    move |source| LaunchError::Io { step, source }
+}
+
+impl Vmm {
+    /// Starts a machine and waits until its workload has begun. Whatever fails or is dropped on the
+    /// way leaves a machine that [`super::look`] finds, or none.
+    pub async fn launch(&self, launch: Launch<'_>) -> Result<Machine, LaunchError> {
+        let mut retries = self.config().boot_retries;
+        loop {
+            let machine = self.start(launch).await?;
+            let patience = self.config().boot_timeout.0;
+            match timeout(patience, machine.wait_booted()).await {
+                Ok(true) => return Ok(machine),
+                Ok(false) => {
+                    let end = machine.ended().await;
+                    return Err(LaunchError::Guestless(in_words(end)));
+                }
+                Err(_) => {
+                    machine.kill().await.map_err(step("end a machine that does not boot"))?;
+                    if retries == 0 {
+                        return Err(LaunchError::Boot(patience));
+                    }
+                    retries -= 1;
+                    tracing::warn!(
+                        instance_id = %launch.id, seconds = patience.as_secs(),
+                        "the guest did not start its workload in time, its machine is started again"
+                    );
+                }
+            }
+        }
+    }
+
+    async fn start(&self, launch: Launch<'_>) -> Result<Machine, LaunchError> {
+        let kind = self.config().kind;
+        let guest = self.guest().await.map_err(LaunchError::Guest)?;
+        let program = self.program()?;
+        let accel = match kind {
+            Kind::Firecracker => None,
+            Kind::Qemu if !cfg!(target_arch = "x86_64") => return Err(LaunchError::Architecture),
+            Kind::Qemu => Some(self.accel(guest, &program).await),
+        };
+        let run = durable::random_hex().map_err(step("draw a random name"))?;
+        let prepared = Prepare { launch, guest, kind, run: &run }.describe()?;
+        let args = match accel {
+            None => firecracker_args(launch.id),
+            Some(accel) => {
+                let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+                qemu::args(launch.id.as_str(), &prepared.machine, accel, qemu::tsc_khz(&cpuinfo))
+            }
+        };
+        let orders = Orders {
+            run: run.clone(),
+            token: prepared.start.token.clone(),
+            program: program.to_string_lossy().into_owned(),
+            args,
+            console_max_bytes: self.config().console_max_bytes.0,
+        };
+        let machine = prepared.machine.clone();
+        let (dir, size) = (launch.dir.to_owned(), launch.spec.ephemeral_disk_bytes);
+        let initramfs = guest.initramfs(prepared.start).map_err(LaunchError::Initramfs)?;
+        let uuid = prepared.scratch_uuid;
+        tokio::task::spawn_blocking(move || {
+            lay_out(&dir, &orders, &machine, &initramfs, (size, uuid))
+        })
+        .await
+        .expect("it does not panic")?;
+        let machine = start_shim(&self.inner.shim, launch.dir, &run).await?;
+        if kind == Kind::Firecracker
+            && let Err(error) = start_firecracker(launch.dir, &prepared.machine).await
+        {
+            machine.kill().await.map_err(step("end a machine that was refused"))?;
+            return Err(LaunchError::Firecracker(error));
+        }
+        Ok(machine)
+    }
+
+    fn program(&self) -> Result<PathBuf, LaunchError> {
+        let config = self.config();
+        let name = config.binary.clone().unwrap_or_else(|| config.kind.program().into());
+        find_program(&name, std::env::var_os("PATH"))
+            .ok_or_else(|| LaunchError::NoVmm { program: name.to_string_lossy().into_owned() })
+    }
+}
+
+/// What one start is, before anything is written.
+struct Prepared {
+    start: Start,
+    machine: MachineDescription,
+    scratch_uuid: [u8; 16],
+}
+
+struct Prepare<'a> {
+    launch: Launch<'a>,
+    guest: &'a Guest,
+    kind: Kind,
+    run: &'a str,
+}
+
+impl Prepare<'_> {
+    fn describe(&self) -> Result<Prepared, LaunchError> {
+        let Launch { id, dir, spec, image, root_disk } = self.launch;
+        let root_uuid = disk_uuid(root_disk)
+            .and_then(|uuid| uuid.ok_or_else(|| io::Error::other("it has no ext4 superblock")))
+            .map_err(|source| LaunchError::RootDisk { path: root_disk.to_owned(), source })?;
+        let draw = || durable::random_hex().map_err(step("draw random bytes"));
+        let scratch_hex = draw()?;
+        let scratch_uuid = uuid_bytes(&scratch_hex);
+        let start = Start {
+            token: draw()?,
+            modules: vec![],
+            end: self.kind.end(),
+            probe: false,
+            root_uuid,
+            scratch_uuid: scratch_hex,
+            hostname: id.as_str().to_owned(),
+            argv: argv(image, spec).map_err(LaunchError::NoProgram)?,
+            env: env(image, spec),
+            cwd: image.working_dir.clone(),
+            user: image.user.clone(),
+            stop_signal: image.stop_signal.clone(),
+        };
+        let dir = std::path::absolute(dir).map_err(step("find the instance's folder"))?;
+        let machine = MachineDescription {
+            boot_source: BootSource {
+                kernel_image_path: self.guest.kernel.clone(),
+                initrd_path: dir.join(files::INITRAMFS),
+                boot_args: self.kind.boot_args(&self.guest.kernel_args),
+            },
+            drives: vec![
+                Drive::root(root_disk.to_owned()),
+                Drive::scratch(dir.join(files::SCRATCH)),
+            ],
+            machine_config: MachineConfig {
+                vcpu_count: spec.vcpus,
+                mem_size_mib: spec.memory_mib,
+                smt: false,
+            },
+            logger: (self.kind == Kind::Firecracker)
+                .then(|| Logger { log_path: dir.join(files::VMM_PIPE), level: "Warning" }),
+        };
+        tracing::debug!(instance_id = %id, run = self.run, "a machine is laid out");
+        Ok(Prepared { start, machine, scratch_uuid })
+    }
+}
+
+/// 16 bytes from their 32 hex digits.
+fn uuid_bytes(hex: &str) -> [u8; 16] {
+    let mut bytes = [0; 16];
+    for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks(2)) {
+        let digit = |c: u8| u8::try_from(char::from(c).to_digit(16).unwrap_or(0)).unwrap_or(0);
+        *byte = pair.iter().fold(0, |sum, c| sum << 4 | digit(*c));
+    }
+    bytes
+}
+
+fn firecracker_args(id: &InstanceId) -> Vec<String> {
+    // Firecracker takes fewer characters in an id than we do.
+    let id: String =
+        id.as_str().chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    ["--api-sock", files::SOCKET, "--id", &id].map(str::to_owned).to_vec()
+}
+
+/// Removes what the last run left and writes everything for the next, while no machine lives and
+/// none can begin.
+fn lay_out(
+    dir: &Path,
+    orders: &Orders,
+    machine: &MachineDescription,
+    initramfs: &[u8],
+    scratch: (u64, [u8; 16]),
+) -> Result<(), LaunchError> {
+    let _lock = MachineLock::take(dir)
+        .map_err(step("look at the machine's lock"))?
+        .ok_or(LaunchError::Runs)?;
+    for name in files::OF_A_RUN {
+        remove(&dir.join(name)).map_err(step("remove what an earlier start left"))?;
+    }
+    scratch::create(&dir.join(files::SCRATCH), scratch.0, scratch.1)
+        .map_err(LaunchError::Scratch)?;
+    // Not for everybody: it holds the workload's environment.
+    File::options()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(dir.join(files::INITRAMFS))
+        .and_then(|mut file| file.write_all(initramfs))
+        .map_err(step("write the initramfs"))?;
+    files::write(dir, files::DESCRIPTION, machine).map_err(LaunchError::Orders)?;
+    files::write(dir, files::ORDERS, orders).map_err(LaunchError::Orders)
+}
+
+/// Removes what has a name of ours, whatever somebody made of it.
+pub(super) fn remove(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(file) if file.is_dir() => fs::remove_dir_all(path),
+        Ok(_) => fs::remove_file(path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+async fn start_shim(program: &Path, dir: &Path, run: &str) -> Result<Machine, LaunchError> {
+    let mut child = Command::new(program)
+        .arg0("portolan-agent")
+        .args([shim::ARGUMENT, run])
+        .current_dir(dir)
+        .env_clear()
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(step("start the machine's shim"))?;
+    let found = wait_for_report(dir, run, &mut child).await;
+    // Whoever its parent is must take note of its end.
+    tokio::spawn(async move { child.wait().await });
+    found
+}
+
+async fn wait_for_report(dir: &Path, run: &str, shim: &mut Child) -> Result<Machine, LaunchError> {
+    let until = Instant::now() + SHIM_PATIENCE;
+    loop {
+        // First: a shim that ended may have left both reports.
+        let ended = shim.try_wait().map_err(step("look at the machine's shim"))?;
+        let report = files::read::<RunningReport>(dir, files::RUNNING);
+        if report.is_some_and(|report| report.run == run)
+            && let Some(machine) = Machine::open(dir).map_err(step("find the machine"))?
+        {
+            return Ok(machine);
+        }
+        if ended.is_some() {
+            let end = files::read::<EndReport>(dir, files::ENDED).filter(|end| end.run == run);
+            return Err(match end {
+                Some(end) => LaunchError::Shim(in_words(Some(end))),
+                None => LaunchError::Shim("its shim ended without a word".to_owned()),
+            });
+        }
+        if Instant::now() >= until {
+            let _ = shim.start_kill();
+            return Err(LaunchError::Shim("its shim does not say that it runs".to_owned()));
+        }
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn start_firecracker(
+    dir: &Path,
+    machine: &MachineDescription,
+) -> Result<(), FirecrackerError> {
+    let connect = |source| FirecrackerError::Connect { request: "GET /".to_owned(), source };
+    let socket = Socket::open(dir).map_err(connect)?;
+    let firecracker = Firecracker { socket: &socket.path, patience: CALL };
+    firecracker.ready().await?;
+    firecracker.start(machine).await
+}
+
+/// How a machine ended, for a message.
+fn in_words(end: Option<EndReport>) -> String {
+    match end {
+        None => "nobody saw how".to_owned(),
+        Some(EndReport { workload: Some(WorkloadEnd::Failed(why)), .. }) => why,
+        Some(EndReport { vmm, .. }) => format!("the VMM {vmm}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_is_the_same_in_both_forms() {
+        let hex = "00ff10203040506070809a0b0c0d0e0f";
+        let back: String = uuid_bytes(hex).iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(back, hex);
+    }
+
+    #[test]
+    fn an_id_is_one_that_firecracker_takes() {
+        let args = firecracker_args(&"a.b_c-1".parse().unwrap());
+        assert_eq!(args, ["--api-sock", "vmm.sock", "--id", "a-b-c-1"]);
+    }
+}
