@@ -4,6 +4,7 @@
 mod ext4_support;
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -92,8 +93,10 @@ fn a_scratch_disk_that_was_filled_is_clean() {
                 fs::create_dir(upper.join(format!("{name}"))).unwrap();
                 fs::write(upper.join(format!("{name}/file")), vec![3; name * 7]).unwrap();
             }
-            let full = fs::write(upper.join("large"), vec![9; 400 << 20]);
-            assert_eq!(full.unwrap_err().kind(), std::io::ErrorKind::StorageFull);
+            let mut large = fs::File::create(upper.join("large")).unwrap();
+            let piece = vec![9; 1 << 20];
+            let full = (0..400).find_map(|_| large.write_all(&piece).err()).unwrap();
+            assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
         }
         fsck(&disk);
     }
