@@ -13,6 +13,7 @@ mod fixtures;
 mod fuzz;
 mod layout;
 mod program;
+mod schemas;
 mod suite;
 mod test;
 mod testbed;
@@ -35,6 +36,8 @@ enum Chore {
     Bench(bench::Args),
     /// Write the checked-in images again
     Fixtures,
+    /// Write the checked-in JSON Schemas and the OpenAPI document again
+    Schemas,
 }
 
 /// The repository's root.
@@ -61,5 +64,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Bench(args) => bench::run(&args),
         Chore::Fixtures => fixtures::run(),
+        Chore::Schemas => schemas::run(),
     }
 }

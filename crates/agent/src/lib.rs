@@ -7,6 +7,9 @@
 //! | `api` | what the host API says, as types |
 //! | `guest` | what a machine boots: kernel, initramfs, how the workload is started |
 //! | `vmm` | machines: started, watched, stopped and found again |
+//! | `server` | the host API over HTTP |
+//! | `openapi` | the same as a document |
+//! | `client` | the other side of it, for the command line |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -20,6 +23,7 @@
 
 pub mod api;
 mod causes;
+pub mod client;
 pub mod config;
 pub mod evict;
 pub mod flight;
@@ -27,9 +31,11 @@ pub mod guest;
 pub mod id;
 pub mod image;
 pub mod metrics;
+pub mod openapi;
 pub mod paths;
 pub mod pins;
 pub mod pressure;
 pub mod reason;
+pub mod server;
 pub mod spec;
 pub mod vmm;
