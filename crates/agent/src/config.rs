@@ -1,6 +1,7 @@
 //! What the operator sets, from one TOML file. Every key has a default, an unknown key is refused
 //! with its line, and what cannot work is refused when the file is read, not at the first start.
 
+mod network;
 mod values;
 
 use std::num::NonZeroUsize;
@@ -9,6 +10,7 @@ use std::path::{Path, PathBuf};
 use portolan_registry::durable::{self, DurableError};
 use serde::{Deserialize, Serialize};
 
+pub use network::{ApiConfig, MirrorConfig, Mode, NodeConfig, ReportConfig};
 pub use values::{Percent, Size, Span};
 
 use crate::guest::GuestConfig;
@@ -36,6 +38,12 @@ pub struct Config {
     pub guest: GuestConfig,
     /// `[vmm]`
     pub vmm: VmmConfig,
+    /// `[api]`
+    pub api: ApiConfig,
+    /// `[mirror]`
+    pub mirror: MirrorConfig,
+    /// `[report]`
+    pub report: ReportConfig,
 }
 
 /// How much is kept, and for how long.
@@ -186,6 +194,9 @@ impl Default for Config {
             rootdisk: RootdiskConfig::default(),
             guest: GuestConfig::default(),
             vmm: VmmConfig::default(),
+            api: ApiConfig::default(),
+            mirror: MirrorConfig::default(),
+            report: ReportConfig::default(),
         }
     }
 }
@@ -255,7 +266,7 @@ impl Config {
         if rootdisk.headroom_percent > 1000 {
             return Some("rootdisk.headroom_percent is at most 1000");
         }
-        None
+        network::contradiction(&self.api, &self.mirror, &self.report)
     }
 }
 

@@ -10,6 +10,8 @@
 //! | `server` | the host API over HTTP |
 //! | `openapi` | the same as a document |
 //! | `client` | the other side of it, for the command line |
+//! | `report` | telling a control plane and a Kubernetes node |
+//! | `mirror` | the verified cache as a read-only registry |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -31,11 +33,13 @@ pub mod guest;
 pub mod id;
 pub mod image;
 pub mod metrics;
+pub mod mirror;
 pub mod openapi;
 pub mod paths;
 pub mod pins;
 pub mod pressure;
 pub mod reason;
+pub mod report;
 pub mod server;
 pub mod spec;
 pub mod vmm;

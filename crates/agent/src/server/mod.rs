@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use error::ApiError;
+pub(crate) use error::chain;
 pub use host::Host;
 pub use socket::{SocketError, serve_unix};
 
