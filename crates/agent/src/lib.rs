@@ -7,6 +7,7 @@
 //! | `api` | what the host API says, as types |
 //! | `guest` | what a machine boots: kernel, initramfs, how the workload is started |
 //! | `vmm` | machines: started, watched, stopped and found again |
+//! | `instances` | what should run, kept on disk, and made so |
 //! | `server` | the host API over HTTP |
 //! | `openapi` | the same as a document |
 //! | `client` | the other side of it, for the command line |
@@ -32,6 +33,7 @@ pub mod flight;
 pub mod guest;
 pub mod id;
 pub mod image;
+pub mod instances;
 pub mod metrics;
 pub mod mirror;
 pub mod openapi;

@@ -11,10 +11,11 @@ use portolan_core::manifest::ImageConfig;
 use portolan_registry::durable::{self, DurableError};
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::description::{BootSource, Drive, Logger, MachineConfig, MachineDescription};
 use super::files::{self, EndReport, Orders, RunningReport, WorkloadEnd};
-use super::firecracker::{Firecracker, FirecrackerError};
+use super::firecracker::{Firecracker, FirecrackerError, State};
 use super::lock::MachineLock;
 use super::machine::{CALL, Machine, Socket};
 use super::scratch::ScratchDiskError;
@@ -41,11 +42,16 @@ pub struct Launch<'a> {
     pub image: &'a ImageConfig,
     /// Its root disk.
     pub root_disk: &'a Path,
+    /// Nobody wants it any more.
+    pub cancel: &'a CancellationToken,
 }
 
 /// Why a machine was not started. Nothing runs then, but for [`LaunchError::Runs`].
 #[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
+    /// Nobody wants it any more. Nothing runs.
+    #[error("the start was cancelled")]
+    Cancelled,
     /// There is one already.
     #[error("a machine of this instance runs already")]
     Runs,
@@ -126,42 +132,87 @@ fn step(step: &'static str) -> impl FnOnce(io::Error) -> LaunchError {
 }
 
 impl Vmm {
-    /// Starts a machine and waits until its workload has begun. Whatever fails or is dropped on the
-    /// way leaves a machine that [`super::look`] finds, or none.
+    /// Starts a machine and waits until its workload has begun. A failure leaves no machine, but for
+    /// [`LaunchError::Runs`]. To give up, cancel: dropped, it could leave one in the making.
     pub async fn launch(&self, launch: Launch<'_>) -> Result<Machine, LaunchError> {
         let mut retries = self.config().boot_retries;
         loop {
             let machine = self.start(launch).await?;
-            let patience = self.config().boot_timeout.0;
-            match timeout(patience, machine.wait_booted()).await {
-                Ok(true) => return Ok(machine),
-                Ok(false) => {
-                    let end = machine.ended().await;
-                    return Err(LaunchError::Guestless(in_words(end)));
-                }
-                Err(_) => {
-                    machine.kill().await.map_err(step("end a machine that does not boot"))?;
-                    if retries == 0 {
-                        return Err(LaunchError::Boot(patience));
-                    }
+            match self.boot(machine, launch.cancel).await {
+                Err(LaunchError::Boot(patience)) if retries > 0 => {
                     retries -= 1;
                     tracing::warn!(
                         instance_id = %launch.id, seconds = patience.as_secs(),
                         "the guest did not start its workload in time, its machine is started again"
                     );
                 }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Goes on with a machine that another agent has started. One that was never told to run is
+    /// ended: [`LaunchError::Firecracker`] or [`LaunchError::Boot`] is the outcome then.
+    pub async fn adopt(
+        &self,
+        machine: Machine,
+        cancel: &CancellationToken,
+    ) -> Result<Machine, LaunchError> {
+        if machine.booted() {
+            return Ok(machine);
+        }
+        if self.config().kind == Kind::Firecracker {
+            let socket = Socket::open(&machine.dir).map_err(step("open the machine's folder"))?;
+            let state = Firecracker { socket: &socket.path, patience: CALL }.state().await;
+            if !matches!(state, Ok(State::Running)) {
+                machine.kill().await.map_err(step("end a machine that was never started"))?;
+                return Err(LaunchError::Boot(Duration::ZERO));
+            }
+        }
+        self.boot(machine, cancel).await
+    }
+
+    async fn boot(
+        &self,
+        machine: Machine,
+        cancel: &CancellationToken,
+    ) -> Result<Machine, LaunchError> {
+        let patience = self.config().boot_timeout.0;
+        let booted = tokio::select! {
+            booted = timeout(patience, machine.wait_booted()) => booted.ok(),
+            () = cancel.cancelled() => None,
+        };
+        match booted {
+            Some(true) => Ok(machine),
+            Some(false) => {
+                let end = machine.ended().await;
+                Err(LaunchError::Guestless(in_words(end)))
+            }
+            None => {
+                machine.kill().await.map_err(step("end a machine that does not boot"))?;
+                let cancelled = cancel.is_cancelled();
+                Err(if cancelled { LaunchError::Cancelled } else { LaunchError::Boot(patience) })
             }
         }
     }
 
     async fn start(&self, launch: Launch<'_>) -> Result<Machine, LaunchError> {
         let kind = self.config().kind;
-        let guest = self.guest().await.map_err(LaunchError::Guest)?;
         let program = self.program()?;
-        let accel = match kind {
-            Kind::Firecracker => None,
-            Kind::Qemu if !cfg!(target_arch = "x86_64") => return Err(LaunchError::Architecture),
-            Kind::Qemu => Some(self.accel(guest, &program).await),
+        let ready = async {
+            let guest = self.guest().await.map_err(LaunchError::Guest)?;
+            let accel = match kind {
+                Kind::Firecracker => None,
+                Kind::Qemu if !cfg!(target_arch = "x86_64") => {
+                    return Err(LaunchError::Architecture);
+                }
+                Kind::Qemu => Some(self.accel(guest, &program).await),
+            };
+            Ok((guest, accel))
+        };
+        let (guest, accel) = tokio::select! {
+            ready = ready => ready?,
+            () = launch.cancel.cancelled() => return Err(LaunchError::Cancelled),
         };
         let run = durable::random_hex().map_err(step("draw a random name"))?;
         let prepared = Prepare { launch, guest, kind, run: &run }.describe()?;
@@ -188,6 +239,9 @@ impl Vmm {
         })
         .await
         .expect("it does not panic")?;
+        if launch.cancel.is_cancelled() {
+            return Err(LaunchError::Cancelled);
+        }
         let machine = start_shim(&self.inner.shim, launch.dir, &run).await?;
         if kind == Kind::Firecracker
             && let Err(error) = start_firecracker(launch.dir, &prepared.machine).await
@@ -222,7 +276,7 @@ struct Prepare<'a> {
 
 impl Prepare<'_> {
     fn describe(&self) -> Result<Prepared, LaunchError> {
-        let Launch { id, dir, spec, image, root_disk } = self.launch;
+        let Launch { id, dir, spec, image, root_disk, .. } = self.launch;
         let root_uuid = disk_uuid(root_disk)
             .and_then(|uuid| uuid.ok_or_else(|| io::Error::other("it has no ext4 superblock")))
             .map_err(|source| LaunchError::RootDisk { path: root_disk.to_owned(), source })?;
@@ -314,7 +368,7 @@ fn lay_out(
 }
 
 /// Removes what has a name of ours, whatever somebody made of it.
-pub(super) fn remove(path: &Path) -> io::Result<()> {
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Ok(file) if file.is_dir() => fs::remove_dir_all(path),
         Ok(_) => fs::remove_file(path),

@@ -39,8 +39,16 @@ impl MachineLock {
         let until = Instant::now() + patience;
         let mut pause = Duration::from_millis(1);
         loop {
-            let file =
-                File::options().read(true).write(true).create(true).truncate(false).open(&path)?;
+            let opened =
+                File::options().read(true).write(true).create(true).truncate(false).open(&path);
+            let file = match opened {
+                // Nobody can have locked that, and nobody ever could.
+                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                    std::fs::remove_dir_all(&path)?;
+                    continue;
+                }
+                opened => opened?,
+            };
             match file.try_lock() {
                 // Somebody may have removed and made the folder anew between the two.
                 Ok(()) if is_at(&file, &path)? => return Ok(Some(Self { file: Some(file) })),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::time::{sleep, timeout};
 
-use super::files::{self, EndReport, Orders, RunningReport};
+use super::files::{self, EndReport, RunningReport};
 use super::firecracker::{Firecracker, FirecrackerError};
 use super::lock::MachineLock;
 use super::process::Process;
@@ -33,7 +33,7 @@ pub struct Machine {
 /// What is in an instance's folder.
 #[derive(Debug)]
 pub enum Found {
-    /// No machine. How the last one ended, if there was one that could tell.
+    /// No machine, and none that could still come up. How the last one ended, if it could tell.
     Nothing(Option<EndReport>),
     /// A machine.
     Running(Machine),
@@ -53,8 +53,13 @@ pub async fn look(dir: &Path) -> io::Result<Found> {
         let free = tokio::task::spawn_blocking(move || MachineLock::take(&owned))
             .await
             .map_err(io::Error::other)??;
-        if free.is_some() {
-            return Ok(Found::Nothing(end_of(dir, None)));
+        if let Some(lock) = free {
+            // A shim that was started and has not come to the lock yet must not begin after this
+            // look: without orders it goes again.
+            super::launch::remove(&dir.join(files::ORDERS))?;
+            let end = files::read(dir, files::ENDED);
+            drop(lock);
+            return Ok(Found::Nothing(end));
         }
         if let Some(machine) = Machine::open(dir)? {
             return Ok(Found::Running(machine));
@@ -68,14 +73,6 @@ pub async fn look(dir: &Path) -> io::Result<Found> {
         }
         sleep(Duration::from_millis(50)).await;
     }
-}
-
-/// How a run ended, or the last one where none is named.
-fn end_of(dir: &Path, run: Option<&str>) -> Option<EndReport> {
-    let report: EndReport = files::read(dir, files::ENDED)?;
-    let orders: Option<Orders> = files::read(dir, files::ORDERS);
-    let wanted = run.map(str::to_owned).or_else(|| orders.map(|orders| orders.run))?;
-    (report.run == wanted).then_some(report)
 }
 
 impl Machine {
@@ -107,7 +104,7 @@ impl Machine {
         for process in [&self.shim, &self.vmm].into_iter().flatten() {
             process.ended().await;
         }
-        end_of(&self.dir, Some(&self.run))
+        files::read::<EndReport>(&self.dir, files::ENDED).filter(|end| end.run == self.run)
     }
 
     /// Waits until the guest has started its workload; false when the machine ended before.

@@ -31,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 pub use accel::AccelChoice;
+pub(crate) use launch::remove;
 pub use launch::{Launch, LaunchError};
 pub use lock::MachineLock;
 pub use machine::{Found, Machine, look};
