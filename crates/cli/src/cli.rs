@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
-use crate::{completions, image, progress, registry, version};
+use crate::{agent, completions, image, progress, registry, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -49,6 +49,9 @@ enum Command {
     /// The embedded registry, and credentials for others
     #[command(subcommand)]
     Registry(registry::Command),
+    /// Talk to the portolan-agent of this machine
+    #[command(subcommand)]
+    Agent(agent::Command),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Say which version this is and what it was built for
@@ -60,6 +63,7 @@ impl Cli {
         match self.command {
             Command::Image(command) => image::run(command, &self.global).await,
             Command::Registry(command) => registry::run(command, &self.global).await,
+            Command::Agent(command) => agent::run(command).await,
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),
         }

@@ -14,6 +14,7 @@ use clap::Parser as _;
 
 use crate::exit::{Exit, Failure};
 
+mod agent;
 mod cli;
 mod completions;
 mod context;

@@ -13,7 +13,7 @@ mod index;
 mod inspect;
 mod ls;
 mod resolve;
-mod wanted;
+pub(crate) mod wanted;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
