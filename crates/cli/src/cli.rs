@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
-use crate::{agent, completions, image, progress, registry, version};
+use crate::{agent, completions, image, progress, registry, rootdisk, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -52,6 +52,9 @@ enum Command {
     /// Talk to the portolan-agent of this machine
     #[command(subcommand)]
     Agent(agent::Command),
+    /// Disks that microVMs boot from
+    #[command(subcommand)]
+    Rootdisk(rootdisk::Command),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Say which version this is and what it was built for
@@ -64,6 +67,7 @@ impl Cli {
             Command::Image(command) => image::run(command, &self.global).await,
             Command::Registry(command) => registry::run(command, &self.global).await,
             Command::Agent(command) => agent::run(command).await,
+            Command::Rootdisk(command) => rootdisk::run(command),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),
         }

@@ -90,6 +90,16 @@ pub(crate) fn safe(text: &str) -> String {
     text.chars().take(200).flat_map(char::escape_debug).collect()
 }
 
+/// A stranger's bytes on one line of a terminal, all of them: two names never look the same.
+pub(crate) fn safe_bytes(bytes: &[u8]) -> String {
+    let mut shown = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        shown.extend(chunk.valid().chars().flat_map(char::escape_debug));
+        shown.extend(chunk.invalid().iter().map(|byte| format!("\\x{byte:02x}")));
+    }
+    shown
+}
+
 /// `1.50 MiB`: binary units.
 pub(crate) fn size(bytes: u64) -> String {
     indicatif::BinaryBytes(bytes).to_string()
@@ -98,6 +108,13 @@ pub(crate) fn size(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_name_on_a_disk_plays_with_the_terminal() {
+        let shown = safe_bytes("a\u{1b}[1m\u{202e}é\n\\".as_bytes());
+        assert_eq!(shown, "a\\u{1b}[1m\\u{202e}é\\n\\\\");
+        assert_eq!(safe_bytes(b"a\xff\xfeb"), "a\\xff\\xfeb");
+    }
 
     #[test]
     fn no_text_plays_with_the_terminal() {

@@ -23,6 +23,7 @@ mod format;
 mod image;
 mod progress;
 mod registry;
+mod rootdisk;
 mod version;
 
 fn main() -> ExitCode {

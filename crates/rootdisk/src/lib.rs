@@ -19,12 +19,14 @@
 //! | `ext4` | tree to ext4, and our own reader of it |
 //! | `verity` | a dm-verity hash tree behind the file system |
 //! | `build` | all of it together |
+//! | `extract` | a disk's tree back to a directory |
 #![warn(missing_docs)]
 
 pub mod build;
 pub mod checksum;
 pub mod codec;
 pub mod ext4;
+pub mod extract;
 pub mod layer;
 pub mod limits;
 pub mod merge;

@@ -14,6 +14,16 @@ pub struct Time {
     pub nanoseconds: u32,
 }
 
+impl std::fmt::Display for Time {
+    /// RFC 3339 in UTC; what lies outside its years is `@` and the seconds.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match jiff::Timestamp::new(self.seconds, self.nanoseconds.cast_signed()) {
+            Ok(time) => time.fmt(f),
+            Err(_) => write!(f, "@{}", self.seconds),
+        }
+    }
+}
+
 /// One extended attribute, by its full name (`security.capability`, `user.x`).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Xattr {

@@ -8,6 +8,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
+use ext4_support::reads_back::reads_back;
 use ext4_support::{Builder, MemorySink, fsck, run, text, tool, torture, xattr};
 use portolan_rootdisk::ext4::{self, FIRST_DATA_BLOCK, WriteError};
 use portolan_rootdisk::tree::{BLOCK, Device, FileData, Kind, NodeId, Run, Tree};
@@ -33,6 +34,15 @@ fn a_tree_with_everything_in_it_is_clean() {
     let disk = dir.path().join("disk");
     torture().write(&disk);
     fsck(&disk);
+}
+
+#[test]
+fn a_tree_with_everything_in_it_reads_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = dir.path().join("disk");
+    let builder = torture();
+    builder.write(&disk);
+    reads_back(&builder, &disk);
 }
 
 #[test]
@@ -437,6 +447,15 @@ mod random {
             let disk = dir.path().join("disk");
             builder.write(&disk);
             fsck(&disk);
+        }
+
+        #[test]
+        fn what_is_written_is_what_is_read(steps in vec(step(), 0..300)) {
+            let builder = grow(&steps);
+            let dir = tempfile::tempdir().unwrap();
+            let disk = dir.path().join("disk");
+            builder.write(&disk);
+            reads_back(&builder, &disk);
         }
     }
 }

@@ -1,4 +1,5 @@
 //! Runs the real program, and the real embedded server beside it.
+#![allow(dead_code, reason = "every file uses a part of it")]
 
 use std::io::BufRead as _;
 use std::path::Path;

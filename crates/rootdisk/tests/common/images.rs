@@ -1,4 +1,5 @@
 //! Images made by `mke2fs -d` from a tree that has something of everything.
+#![allow(dead_code, reason = "every file uses a part of it")]
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _, symlink};

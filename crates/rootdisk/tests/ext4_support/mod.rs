@@ -16,6 +16,8 @@ use portolan_rootdisk::tree::{
 #[path = "../../../registry/tests/common/skip.rs"]
 pub(crate) mod skip;
 
+pub(crate) mod reads_back;
+
 /// A disk in a file.
 pub(crate) struct FileSink(pub(crate) File);
 

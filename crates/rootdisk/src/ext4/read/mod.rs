@@ -171,6 +171,11 @@ impl<R: ReadAt> Filesystem<R> {
         &self.superblock
     }
 
+    /// Bytes of the file system that are there to be read.
+    pub fn readable_bytes(&self) -> u64 {
+        self.size
+    }
+
     /// Whether the disk ends before the file system does: what lies there cannot be read.
     pub fn is_cut(&self) -> bool {
         self.size < self.superblock.size_bytes()

@@ -1,0 +1,71 @@
+//! `portolan rootdisk …`: disks that microVMs boot from.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use anyhow::Context as _;
+use portolan_rootdisk::ext4::read::{Filesystem, ReadError};
+
+use crate::context::classed;
+use crate::exit::{Exit, Failure};
+use crate::format;
+
+mod extract;
+mod inspect;
+mod listing;
+
+#[derive(Debug, clap::Subcommand)]
+pub(crate) enum Command {
+    /// Show what a disk is and what is on it, without mounting it
+    Inspect(inspect::Args),
+    /// Write what is on a disk to a directory, without mounting it
+    Extract(extract::Args),
+}
+
+pub(crate) fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Inspect(args) => inspect::run(&args),
+        Command::Extract(args) => extract::run(args),
+    }
+}
+
+/// Opens a disk and says what may be wrong with it.
+fn open(file: &Path) -> Result<Filesystem<File>, Failure> {
+    let opened = File::open(file).and_then(|opened| match opened.metadata()?.is_dir() {
+        true => Err(io::ErrorKind::IsADirectory.into()),
+        false => Ok(opened),
+    });
+    let opened = opened.map_err(|error| {
+        let exit = match error.kind() {
+            io::ErrorKind::NotFound => Exit::NotFound,
+            io::ErrorKind::IsADirectory => Exit::Usage,
+            _ => Exit::Transport,
+        };
+        let error = anyhow::Error::new(error).context(format!("open {}", file.display()));
+        Failure::new(exit, error)
+    })?;
+    let fs = Filesystem::open(opened).map_err(failure)?;
+    if fs.superblock().needs_recovery() {
+        format::tell("warning: the journal was not replayed; what is shown may be out of date");
+    }
+    if fs.is_cut() {
+        format::tell("warning: the file ends before the file system does; some of it is missing");
+    }
+    Ok(fs)
+}
+
+fn failure(error: ReadError) -> Failure {
+    classed(error.class(), error)
+}
+
+/// Writes to stdout went wrong; `| head` is no trouble.
+fn to_stdout(result: Result<(), ReadError>) -> Result<(), Failure> {
+    match result {
+        Err(ReadError::Sink { source }) if source.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Err(ReadError::Sink { source }) => Err(source)
+            .context("write to stdout")
+            .map_err(|error| Failure::new(Exit::Transport, error)),
+        result => result.map_err(failure),
+    }
+}
