@@ -1,6 +1,8 @@
 //! Instances from a spec to the end of their machines, with a fake of Firecracker's API that
 //! enforces the published description, and agents that are killed.
 
+#![expect(clippy::unwrap_used, clippy::exit, reason = "a test fails by panicking, a fake ends")]
+
 mod crash;
 mod firecracker;
 mod support;
