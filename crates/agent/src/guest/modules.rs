@@ -1,7 +1,7 @@
 //! Which modules a guest's kernel needs to see its disks, and in which order they go in.
 //!
-//! `depmod` has written down who needs whom (`modules.dep`) and what is in the kernel itself
-//! (`modules.builtin`); both are read as they are, nothing is probed.
+//! `depmod` has written down who needs whom (`modules.dep`); where it has not run, the modules say so
+//! themselves, unless they are compressed. What is in the kernel itself is in `modules.builtin`.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Component, Path, PathBuf};
@@ -65,14 +65,84 @@ pub enum ModulesError {
 
 /// The wanted modules and all they need, each after what it needs.
 pub fn collect(dir: &Path, wanted: &[Wanted]) -> Result<Vec<Module>, ModulesError> {
-    let read = |name: &str| -> Result<String, ModulesError> {
-        let path = dir.join(name);
-        let bytes = durable::read_bounded(&path, MAX_INDEX_BYTES).map_err(ModulesError::Read)?;
-        let bytes = bytes.ok_or(ModulesError::Missing { path })?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    let read = |name: &str| -> Result<Option<String>, ModulesError> {
+        let bytes = durable::read_bounded(&dir.join(name), MAX_INDEX_BYTES);
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(bytes.map_err(ModulesError::Read)?.map(text))
     };
-    let order = order(&read("modules.dep")?, &read("modules.builtin")?, wanted)?;
-    order.iter().map(|path| load(dir, path)).collect()
+    let builtin = read("modules.builtin")?
+        .ok_or_else(|| ModulesError::Missing { path: dir.join("modules.builtin") })?;
+    let known = match read("modules.dep")? {
+        Some(text) => from_index(&text),
+        // A package that was unpacked and not installed: depmod has not run.
+        None => from_files(dir, wanted)?,
+    };
+    order(&known, &builtin, wanted)?.iter().map(|path| load(dir, path)).collect()
+}
+
+/// A module's file below the folder, and the names of what it needs.
+type Known = HashMap<String, (String, Vec<String>)>;
+
+fn from_index(modules_dep: &str) -> Known {
+    let line = |line: &str| {
+        let (path, needs) = line.split_once(':')?;
+        let needs = needs.split_whitespace().map(name_of).collect();
+        Some((name_of(path), (path.trim().to_owned(), needs)))
+    };
+    modules_dep.lines().filter_map(line).collect()
+}
+
+/// What depmod would have said of the wanted modules and all they need.
+fn from_files(dir: &Path, wanted: &[Wanted]) -> Result<Known, ModulesError> {
+    let paths = module_files(dir)?;
+    let mut known = Known::new();
+    let mut open: Vec<String> = wanted.iter().map(|wanted| name_of(&wanted.name)).collect();
+    while let Some(name) = open.pop() {
+        let Some(path) = paths.get(&name).filter(|_| !known.contains_key(&name)) else { continue };
+        if !path.ends_with(".ko") {
+            return Err(ModulesError::Missing { path: dir.join("modules.dep") });
+        }
+        let needs = needs_in(&load(dir, path)?.bytes);
+        open.extend(needs.iter().cloned());
+        known.insert(name, (path.clone(), needs));
+    }
+    Ok(known)
+}
+
+/// Every module's file below the folder, by the module's name.
+fn module_files(dir: &Path) -> Result<HashMap<String, String>, ModulesError> {
+    let mut found = HashMap::new();
+    let mut open = vec![PathBuf::from("kernel")];
+    while let Some(relative) = open.pop() {
+        let path = dir.join(&relative);
+        let list = |source| ModulesError::Read(DurableError::io("list", &path, source));
+        for entry in std::fs::read_dir(&path).map_err(list)? {
+            let entry = entry.map_err(list)?;
+            let below = relative.join(entry.file_name());
+            let kind = entry.file_type().map_err(list)?;
+            match below.to_str() {
+                Some(_) if kind.is_dir() => open.push(below),
+                Some(text) if kind.is_file() && text.contains(".ko") => {
+                    found.insert(name_of(text), text.to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// The names after `depends=` in a module. Its notes are texts that end with a NUL, one after the
+/// other; nothing else in a module looks like this one.
+fn needs_in(module: &[u8]) -> Vec<String> {
+    const NOTE: &[u8] = b"\0depends=";
+    let Some(at) = module.windows(NOTE.len()).position(|window| window == NOTE) else {
+        return vec![];
+    };
+    let rest = &module[at + NOTE.len()..];
+    let end = rest.iter().position(|byte| *byte == 0).unwrap_or(0);
+    let names = String::from_utf8_lossy(&rest[..end]).into_owned();
+    names.split(',').filter(|name| !name.is_empty()).map(name_of).collect()
 }
 
 fn load(dir: &Path, relative: &str) -> Result<Module, ModulesError> {
@@ -88,19 +158,14 @@ fn load(dir: &Path, relative: &str) -> Result<Module, ModulesError> {
 }
 
 /// The paths of the modules to load, in order. Pure.
-fn order(dep: &str, builtin: &str, wanted: &[Wanted]) -> Result<Vec<String>, ModulesError> {
-    let needs: HashMap<String, (&str, &str)> = dep
-        .lines()
-        .filter_map(|line| line.split_once(':'))
-        .map(|(path, needs)| (name_of(path), (path.trim(), needs)))
-        .collect();
+fn order(known: &Known, builtin: &str, wanted: &[Wanted]) -> Result<Vec<String>, ModulesError> {
     let built_in: HashSet<String> = builtin.lines().map(name_of).collect();
     let mut seen = HashSet::new();
     let mut order = Vec::new();
     for Wanted { name, optional } in wanted {
         let name = name_of(name);
-        match needs.contains_key(&name) {
-            true => visit(&name, &needs, &mut seen, &mut order),
+        match known.contains_key(&name) {
+            true => visit(&name, known, &mut seen, &mut order),
             false if *optional || built_in.contains(&name) => {}
             false => return Err(ModulesError::Unknown { name }),
         }
@@ -109,21 +174,15 @@ fn order(dep: &str, builtin: &str, wanted: &[Wanted]) -> Result<Vec<String>, Mod
 }
 
 /// Depth first, what is needed before who needs it; a circle, which depmod refuses, ends by itself.
-fn visit(
-    start: &str,
-    needs: &HashMap<String, (&str, &str)>,
-    seen: &mut HashSet<String>,
-    order: &mut Vec<String>,
-) {
+fn visit(start: &str, known: &Known, seen: &mut HashSet<String>, order: &mut Vec<String>) {
     let mut open = vec![(start.to_owned(), false)];
-    while let Some((name, children_done)) = open.pop() {
-        let Some((path, below)) = needs.get(&name) else { continue };
-        if children_done {
-            order.push((*path).to_owned());
+    while let Some((name, needs_done)) = open.pop() {
+        let Some((path, needs)) = known.get(&name) else { continue };
+        if needs_done {
+            order.push(path.clone());
         } else if seen.insert(name.clone()) {
             open.push((name, true));
-            // depmod lists the nearest need first, and the farthest must be loaded first.
-            open.extend(below.split_whitespace().map(|path| (name_of(path), false)));
+            open.extend(needs.iter().map(|name| (name.clone(), false)));
         }
     }
 }
@@ -159,7 +218,7 @@ mod tests {
     }
 
     fn names(wanted_names: &[&str]) -> Result<Vec<String>, String> {
-        order(DEP, "kernel/fs/ext4/ext4.ko\n", &wanted(wanted_names))
+        order(&from_index(DEP), "kernel/fs/ext4/ext4.ko\n", &wanted(wanted_names))
             .map(|paths| paths.iter().map(|path| name_of(path)).collect())
             .map_err(|e| e.to_string())
     }
@@ -193,5 +252,30 @@ mod tests {
         assert_eq!(modules[0].bytes, b"zipped");
         let outside = collect(dir.path(), &wanted(&["x"]));
         assert!(matches!(outside, Err(ModulesError::Outside { .. })), "{outside:?}");
+    }
+
+    #[test]
+    fn without_depmod_the_modules_tell_themselves_what_they_need() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |path: &str, notes: &[u8]| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, notes).unwrap();
+        };
+        write("modules.builtin", b"");
+        write("kernel/a/virtio_blk.ko", b"ELF\0license=GPL\0depends=virtio-ring,virtio\0x=y\0");
+        write("kernel/b/virtio_ring.ko", b"ELF\0depends=virtio\0");
+        write("kernel/b/virtio.ko", b"ELF\0depends=\0");
+        write("kernel/c/overlay.ko.xz", b"");
+        let names = |wanted_names: &[&str]| -> Result<Vec<String>, ModulesError> {
+            let modules = collect(dir.path(), &wanted(wanted_names))?;
+            Ok(modules.into_iter().map(|module| module.file_name).collect())
+        };
+        assert_eq!(
+            names(&["virtio_blk"]).unwrap(),
+            ["virtio.ko", "virtio_ring.ko", "virtio_blk.ko"]
+        );
+        let packed = names(&["overlay"]).unwrap_err().to_string();
+        assert!(packed.contains("modules.dep is missing") && packed.contains("depmod"), "{packed}");
     }
 }
