@@ -14,7 +14,8 @@ Exit codes:
   2  usage or bad input
   3  cannot tell
   4  not found (image, tag, file)
-  5  transport, server or disk trouble";
+  5  transport, server or disk trouble
+  130  interrupted";
 
 /// The right bits to the right machine, from build to boot
 #[derive(Debug, Parser)]
@@ -67,7 +68,7 @@ impl Cli {
             Command::Image(command) => image::run(command, &self.global).await,
             Command::Registry(command) => registry::run(command, &self.global).await,
             Command::Agent(command) => agent::run(command).await,
-            Command::Rootdisk(command) => rootdisk::run(command),
+            Command::Rootdisk(command) => rootdisk::run(command, &self.global).await,
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),
         }

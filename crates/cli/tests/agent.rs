@@ -10,7 +10,6 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use support::{Said, portolan};
 
-#[allow(dead_code, reason = "each test binary uses its own part")]
 mod support;
 
 const DIGEST: &str = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";

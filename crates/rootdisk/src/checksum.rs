@@ -92,6 +92,11 @@ impl Chunks {
         };
     }
 
+    /// Those before `end`.
+    pub(crate) fn before(&self, end: u32) -> Vec<u32> {
+        self.0.range(..end).map(|(chunk, _)| *chunk).collect()
+    }
+
     /// The checksum of a file of `size` bytes with these chunks.
     pub(crate) fn finish(&self, size: u64) -> Checksum {
         let mut hasher = blake3::Hasher::new();

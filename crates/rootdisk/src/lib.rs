@@ -18,6 +18,7 @@
 //! | `meta` | what is kept beside a disk |
 //! | `ext4` | tree to ext4, and our own reader of it |
 //! | `verity` | a dm-verity hash tree behind the file system |
+//! | `fetch` | an image's documents and layers from a registry or layout |
 //! | `build` | all of it together |
 //! | `extract` | a disk's tree back to a directory |
 #![warn(missing_docs)]
@@ -25,12 +26,15 @@
 pub mod build;
 pub mod checksum;
 pub mod codec;
+mod disk;
 pub mod ext4;
 pub mod extract;
+pub mod fetch;
 pub mod layer;
 pub mod limits;
 pub mod merge;
 pub mod meta;
+mod place;
 pub mod region;
 pub mod tar;
 pub mod tree;

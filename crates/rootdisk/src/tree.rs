@@ -68,6 +68,13 @@ pub struct Run {
     pub blocks: u32,
 }
 
+impl Run {
+    /// How many bytes of the disk it takes.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.blocks) * BLOCK as u64
+    }
+}
+
 /// Where a file's content is. What no run covers is zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct FileData {

@@ -12,7 +12,7 @@ mod copy;
 mod index;
 mod inspect;
 mod ls;
-mod resolve;
+pub(crate) mod resolve;
 pub(crate) mod wanted;
 
 #[derive(Debug, clap::Subcommand)]

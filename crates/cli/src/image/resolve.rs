@@ -51,7 +51,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 }
 
 /// A refusal is the answer "no", the rest is trouble.
-pub(super) fn failure(error: ResolveError) -> Failure {
+pub(crate) fn failure(error: ResolveError) -> Failure {
     match error.class() {
         Some(class) => classed(class, error),
         None => Failure::new(Exit::No, error),

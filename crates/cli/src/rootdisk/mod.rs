@@ -7,24 +7,31 @@ use std::path::Path;
 use anyhow::Context as _;
 use portolan_rootdisk::ext4::read::{Filesystem, ReadError};
 
+use crate::cli::Global;
 use crate::context::classed;
 use crate::exit::{Exit, Failure};
 use crate::format;
 
+mod build;
 mod extract;
 mod inspect;
 mod listing;
+mod progress;
+mod size;
 
 #[derive(Debug, clap::Subcommand)]
 pub(crate) enum Command {
+    /// Make an ext4 root disk of an image
+    Build(Box<build::Args>),
     /// Show what a disk is and what is on it, without mounting it
     Inspect(inspect::Args),
     /// Write what is on a disk to a directory, without mounting it
     Extract(extract::Args),
 }
 
-pub(crate) fn run(command: Command) -> Result<Exit, Failure> {
+pub(crate) async fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
+        Command::Build(args) => build::run(*args, global).await,
         Command::Inspect(args) => inspect::run(&args),
         Command::Extract(args) => extract::run(args),
     }

@@ -4,10 +4,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use portolan_core::Digest;
+use portolan_registry::ErrorClass;
 use portolan_registry::durable::is_full;
 
 use super::SourceError;
-use crate::region;
+use crate::codec::CodecError;
+use crate::merge::MergeError;
+use crate::tar::TarError;
+use crate::verity::VerityError;
+use crate::{ext4, region};
 
 /// Why a disk was not built. Nothing is left of it then.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +40,65 @@ pub enum BuildError {
         expected: Digest,
         /// As it is.
         actual: Digest,
+    },
+    /// A layer cannot be unpacked.
+    #[error("layer {layer} cannot be unpacked")]
+    Unpack {
+        /// Counted from the bottom, from 0.
+        layer: usize,
+        /// Why.
+        #[source]
+        source: CodecError,
+    },
+    /// A layer is no tar that can be read.
+    #[error("layer {layer} cannot be read")]
+    Tar {
+        /// Counted from the bottom, from 0.
+        layer: usize,
+        /// Why.
+        #[source]
+        source: TarError,
+    },
+    /// A file that ext4 has no numbers for.
+    #[error("layer {layer} has a file of {size} bytes; ext4 ends before 16 TiB")]
+    FileTooLarge {
+        /// Counted from the bottom, from 0.
+        layer: usize,
+        /// As the tar says.
+        size: u64,
+    },
+    /// Data that do not follow each other.
+    #[error("layer {layer} has data from byte {offset} to {end} of a file of {size} bytes")]
+    Disorder {
+        /// Counted from the bottom, from 0.
+        layer: usize,
+        /// Where they begin.
+        offset: u64,
+        /// Where they end.
+        end: u64,
+        /// Of the file.
+        size: u64,
+    },
+    /// A layer does not go on top of those below.
+    #[error("the layers cannot be merged")]
+    Merge {
+        /// Why.
+        #[source]
+        source: MergeError,
+    },
+    /// The merged tree is none that ext4 can hold.
+    #[error("the image's files do not make a file system")]
+    Filesystem {
+        /// Why.
+        #[source]
+        source: ext4::WriteError,
+    },
+    /// There is no hash tree for such a disk.
+    #[error("the hash tree cannot be made")]
+    Verity {
+        /// Why.
+        #[source]
+        source: VerityError,
     },
     /// The disk would be larger than it may be, holes included.
     #[error("the image does not fit")]
@@ -70,6 +134,15 @@ pub enum BuildError {
     Cancelled,
 }
 
+impl From<MergeError> for BuildError {
+    fn from(source: MergeError) -> Self {
+        match source {
+            MergeError::Cancelled => Self::Cancelled,
+            source => Self::Merge { source },
+        }
+    }
+}
+
 /// Whose trouble it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Trouble {
@@ -90,8 +163,18 @@ impl BuildError {
     pub fn trouble(&self) -> Trouble {
         match self {
             Self::Source { source, .. } if source.cancelled => Trouble::Cancelled,
+            Self::Source { source, .. } if source.full => Trouble::DiskFull,
+            Self::Source { source, .. } if source.class == ErrorClass::Local => Trouble::Local,
             Self::Source { .. } | Self::DiffIdMismatch { .. } => Trouble::Pull,
-            Self::TooLarge(_) | Self::TooMuchData { .. } => Trouble::Image,
+            Self::Unpack { .. }
+            | Self::Tar { .. }
+            | Self::FileTooLarge { .. }
+            | Self::Disorder { .. }
+            | Self::Merge { .. }
+            | Self::Filesystem { .. }
+            | Self::Verity { .. }
+            | Self::TooLarge(_)
+            | Self::TooMuchData { .. } => Trouble::Image,
             Self::DiskFull { .. } => Trouble::DiskFull,
             Self::Io { .. } => Trouble::Local,
             Self::Cancelled => Trouble::Cancelled,

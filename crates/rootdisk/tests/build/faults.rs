@@ -1,0 +1,231 @@
+//! What happens when it cannot be built: the right error, and nothing left behind.
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use portolan_core::Digest;
+use portolan_registry::ErrorClass;
+use portolan_rootdisk::build::{
+    BuildError, BuildOptions, Chunks, LayerSource, Phase, SourceError, Trouble, Watch, build,
+};
+use portolan_rootdisk::limits::Limits;
+
+use crate::images::{GZIP, Image, PLAIN, ZSTD, count, noise, small};
+use crate::support::pack;
+use crate::support::tarball::{Item, Tarball};
+
+#[allow(unreachable_pub, reason = "it is public to the tests of its own crate")]
+#[path = "../../../registry/tests/support/disk.rs"]
+mod disk;
+use crate::ext4_support::skip;
+
+/// A good layer below a bad one.
+fn refused(media_type: &str, blob: Vec<u8>, diff_id: Digest) -> BuildError {
+    let good = Tarball::of([Item::file("good", noise(300_000, 9))]);
+    let image = Image::default().with(GZIP, &good).with_blob(media_type, blob, diff_id);
+    let dir = tempfile::tempdir().unwrap();
+    let error = image.build(dir.path(), small()).unwrap_err();
+    assert_eq!(count(dir.path()), 0, "nothing is left");
+    error
+}
+
+fn chain(error: &BuildError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[test]
+fn a_layer_that_is_not_its_diff_id_is_refused() {
+    let tar = Tarball::of([Item::file("f", "x")]);
+    let error = refused(GZIP, pack::gzip(&tar), Digest::sha256(b"other"));
+    assert!(matches!(error, BuildError::DiffIdMismatch { layer: 1, .. }), "{error}");
+    assert_eq!(error.trouble(), Trouble::Pull);
+}
+
+#[test]
+fn cut_and_damaged_streams_are_refused() {
+    let tar = Tarball::of([Item::file("f", noise(500_000, 1)), Item::file("g", "end")]);
+    let diff_id = Digest::sha256(&tar);
+    for (media_type, whole) in [(GZIP, pack::gzip(&tar)), (ZSTD, pack::zstd(&tar))] {
+        for cut in [10, 20, whole.len() / 2, whole.len() - 1] {
+            let error = refused(media_type, whole[..cut].to_vec(), diff_id);
+            assert!(matches!(error, BuildError::Unpack { layer: 1, .. }), "cut at {cut}: {error}");
+            assert!(chain(&error).contains("stream is cut off"), "{}", chain(&error));
+        }
+        let mut damaged = whole.clone();
+        damaged[whole.len() / 2] ^= 0x10;
+        let error = refused(media_type, damaged, diff_id);
+        assert!(matches!(error.trouble(), Trouble::Image | Trouble::Pull), "{}", chain(&error));
+    }
+    let cut = &tar[..100_000];
+    let error = refused(PLAIN, cut.to_vec(), Digest::sha256(cut));
+    assert!(matches!(error, BuildError::Tar { layer: 1, .. }), "{error}");
+}
+
+#[test]
+fn an_unknown_layer_type_is_refused() {
+    let error = refused("application/vnd.example.cake", b"x".to_vec(), Digest::sha256(b"x"));
+    assert!(matches!(error, BuildError::Unpack { layer: 1, .. }), "{error}");
+    assert!(chain(&error).contains("application/vnd.example.cake"), "{}", chain(&error));
+}
+
+/// Layers of which one fails after its first piece, and others that wait until they are stopped.
+struct Failing {
+    image: Image,
+    stopped: std::sync::Mutex<bool>,
+    bell: std::sync::Condvar,
+}
+
+struct Fails(Option<Bytes>);
+
+impl Chunks for Fails {
+    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        match self.0.take() {
+            Some(bytes) => Ok(Some(bytes)),
+            None => Err(SourceError::new(ErrorClass::Transport, "the line was cut")),
+        }
+    }
+}
+
+struct Waits(Arc<Failing>);
+
+impl Chunks for Waits {
+    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        let mut stopped = self.0.stopped.lock().unwrap();
+        while !*stopped {
+            stopped = self.0.bell.wait(stopped).unwrap();
+        }
+        Err(SourceError::cancelled())
+    }
+}
+
+struct Source(Arc<Failing>);
+
+impl LayerSource for Source {
+    fn open(&self, layer: usize) -> Result<Box<dyn Chunks>, SourceError> {
+        Ok(match layer {
+            1 => Box::new(Fails(Some(self.0.image.blobs[1].slice(..1000)))),
+            _ => Box::new(Waits(Arc::clone(&self.0))),
+        })
+    }
+
+    fn stop(&self) {
+        *self.0.stopped.lock().unwrap() = true;
+        self.0.bell.notify_all();
+    }
+}
+
+#[test]
+fn one_lost_layer_ends_the_others_that_wait() {
+    let layer = |seed| Tarball::of([Item::file("f", noise(100_000, seed))]);
+    let image = Image::default().with(GZIP, &layer(1)).with(GZIP, &layer(2)).with(GZIP, &layer(3));
+    let request = image.request(small());
+    let failing = Failing { image, stopped: std::sync::Mutex::default(), bell: Default::default() };
+    let source = Source(Arc::new(failing));
+    let dir = tempfile::tempdir().unwrap();
+    let watch: Arc<dyn Watch> = Arc::new(portolan_rootdisk::build::Unwatched);
+    let error = build(&request, &source, dir.path(), &watch).unwrap_err();
+    assert!(matches!(error, BuildError::Source { layer: 1, .. }), "{error}");
+    assert_eq!(error.trouble(), Trouble::Pull);
+    assert_eq!(count(dir.path()), 0);
+}
+
+/// Gives up after so many questions, or in this phase.
+struct Impatient {
+    left: AtomicU64,
+    phase: Option<Phase>,
+}
+
+impl Watch for Impatient {
+    fn phase(&self, phase: Phase) {
+        if self.phase == Some(phase) {
+            self.left.store(0, Ordering::Relaxed);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        let left = self.left.load(Ordering::Relaxed);
+        self.left.store(left.saturating_sub(1), Ordering::Relaxed);
+        left == 0
+    }
+}
+
+#[test]
+fn a_build_that_is_given_up_leaves_nothing() {
+    let layer = |seed| Tarball::of([Item::file("f", noise(2_000_000, seed))]);
+    let image = Image::default().with(GZIP, &layer(1)).with(PLAIN, &layer(2));
+    let dir = tempfile::tempdir().unwrap();
+    let never = u64::MAX;
+    for (left, phase) in [(0, None), (3, None), (9, None), (never, Some(Phase::Filesystem))] {
+        let watch: Arc<dyn Watch> = Arc::new(Impatient { left: left.into(), phase });
+        let error = build(&image.request(small()), &image, dir.path(), &watch).unwrap_err();
+        assert!(matches!(error, BuildError::Cancelled), "after {left}: {error}");
+        assert_eq!(error.trouble(), Trouble::Cancelled);
+        assert_eq!(count(dir.path()), 0, "after {left}");
+    }
+}
+
+fn limited(limits: Limits) -> BuildError {
+    let tar = Tarball::of([Item::file("f", noise(6 << 20, 1))]);
+    let image = Image::default().with(PLAIN, &tar).with(PLAIN, &tar);
+    let dir = tempfile::tempdir().unwrap();
+    let error = image.build(dir.path(), BuildOptions { limits, ..small() }).unwrap_err();
+    assert_eq!(count(dir.path()), 0);
+    assert_eq!(error.trouble(), Trouble::Image, "{error}");
+    error
+}
+
+#[test]
+fn virtual_and_allocated_size_are_capped() {
+    let error = limited(Limits { max_virtual_bytes: 40 << 20, ..Limits::default() });
+    assert!(matches!(error, BuildError::TooLarge(_)), "{error}");
+    assert!(chain(&error).contains("more than the 41943040 it may have"), "{}", chain(&error));
+    let error = limited(Limits { max_allocated_bytes: 8 << 20, ..Limits::default() });
+    assert!(matches!(error, BuildError::TooMuchData { .. }), "{error}");
+    let error = limited(Limits { max_layer_bytes: 1 << 20, ..Limits::default() });
+    assert!(chain(&error).contains("max_layer_bytes"), "{}", chain(&error));
+}
+
+#[test]
+fn a_full_disk_is_told_as_such_at_every_stage() {
+    let layer = |seed| {
+        let mut tar = Tarball::new().add(Item::file("f", noise(2 << 20, seed)));
+        for number in 0..2000 {
+            tar = tar.add(Item::symlink(format!("links-{seed}/{number}"), noise(80, seed)));
+        }
+        tar.finish()
+    };
+    let image = Image::default().with(GZIP, &layer(1)).with(ZSTD, &layer(2));
+    // From "not one block" over "not all data" to "not all metadata".
+    for kib in [4, 512, 2048, 3 << 10, 4608] {
+        let Some(mount) = disk::Mount::tmpfs(kib << 10) else { return };
+        let dir = mount.join("tmp");
+        std::fs::create_dir(&dir).unwrap();
+        for direct_io in [true, false] {
+            let error = image.build(&dir, BuildOptions { direct_io, ..small() }).unwrap_err();
+            assert_eq!(error.trouble(), Trouble::DiskFull, "{kib} KiB: {}", chain(&error));
+            assert_eq!(count(&dir), 0, "{kib} KiB");
+        }
+    }
+    let Some(mount) = disk::Mount::tmpfs(64 << 20) else { return };
+    drop(image.build(&mount.join("tmp"), small()).unwrap());
+    mount.make_read_only();
+    let error = image.build(&mount.join("tmp"), small()).unwrap_err();
+    assert_eq!(error.trouble(), Trouble::Local, "read-only is not full: {}", chain(&error));
+}
+
+#[test]
+fn a_directory_that_cannot_be_written_is_no_full_disk() {
+    let image = Image::default().with(GZIP, &Tarball::of([]));
+    let error = image.build(Path::new("/proc/none"), small()).unwrap_err();
+    assert!(matches!(error, BuildError::Io { .. }), "{error}");
+    assert_eq!(error.trouble(), Trouble::Local);
+}
