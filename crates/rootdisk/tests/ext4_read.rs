@@ -169,6 +169,24 @@ fn ext2_without_file_types() {
 }
 
 #[test]
+fn a_value_that_fits_no_block_is_read_from_its_inode() {
+    if !have_tools() {
+        return;
+    }
+    let planted = planted(&["-t", "ext4", "-b", "1024", "-O", "ea_inode"]);
+    // As long as a block, which with its name and header is too long for one; debugfs takes no more.
+    let value: Vec<u8> = (0..1024_u32).map(|n| b'a' + (n % 26) as u8).collect();
+    let file = planted.tree.join("value");
+    fs::write(&file, &value).unwrap();
+    debugfs(&planted.image, &format!("ea_set -f {} /etc/short user.large", file.display()));
+    let fs = open(&planted.image);
+    let xattrs = fs.xattrs(&fs.lookup(b"etc/short").unwrap()).unwrap();
+    assert_eq!(xattrs.len(), 1);
+    assert_eq!(&*xattrs[0].name, b"user.large");
+    assert!(*xattrs[0].value == *value);
+}
+
+#[test]
 fn an_indexed_directory_reads_like_a_plain_one() {
     if !have_tools() {
         return;
