@@ -13,6 +13,7 @@
 //! | `client` | the other side of it, for the command line |
 //! | `report` | telling a control plane and a Kubernetes node |
 //! | `mirror` | the verified cache as a read-only registry |
+//! | `logging` | lines of text or JSON |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -34,6 +35,7 @@ pub mod guest;
 pub mod id;
 pub mod image;
 pub mod instances;
+pub mod logging;
 pub mod metrics;
 pub mod mirror;
 pub mod openapi;

@@ -19,6 +19,7 @@ use prometheus_client::registry::Registry;
 
 pub use labels::{CacheKind, CacheResult, Pool, PullFailure, ReportTarget, VerifyResult};
 
+use crate::api::Phase;
 use crate::reason::Reason;
 
 /// What every name begins with.
@@ -260,6 +261,9 @@ impl Metrics {
             drop(self.cache_entries.get_or_create(&labels));
             drop(self.evictions.get_or_create(&labels));
             drop(self.evicted_bytes.get_or_create(&labels));
+        }
+        for phase in Phase::ALL {
+            self.instances_in(phase.as_str(), 0);
         }
         for pool in Pool::ALL {
             self.pool(*pool, PoolUse::default());

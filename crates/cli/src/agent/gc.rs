@@ -43,6 +43,6 @@ fn table(report: &GcReport) -> String {
     let gone = if report.dry_run { "WOULD GO" } else { "GONE" };
     let table = format::table(&["KIND", gone, "BYTES"], rows.collect());
     let reached =
-        if report.reached { "" } else { "; the target was not reached, instances hold the rest" };
+        if report.reached { "" } else { "; the target was not reached: the rest is in use" };
     format!("{table}{} remain{reached}\n", size(report.remaining_bytes))
 }

@@ -7,7 +7,7 @@ use portolan_agent::id::InstanceId;
 
 use super::{Agent, failure};
 use crate::exit::{Exit, Failure};
-use crate::format::{Format, safe, size};
+use crate::format::{Format, printable, safe, size};
 
 /// How a time is shown to people.
 pub(super) const TIME: &str = "%Y-%m-%d %H:%M:%S UTC";
@@ -114,7 +114,7 @@ pub(super) fn instance(now: &InstanceStatus) -> String {
         rows.push(("Reason", reason.to_string()));
     }
     if let Some(message) = &now.message {
-        rows.push(("Message", message.chars().take(2000).flat_map(char::escape_debug).collect()));
+        rows.push(("Message", printable(message).replace('\n', " ")));
     }
     if let Some(release) = &now.spec.release {
         rows.push(("Release", safe(release)));

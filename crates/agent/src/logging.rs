@@ -1,0 +1,150 @@
+//! Logs on stderr, as text or as one JSON object to a line.
+
+use std::fmt;
+
+use serde_json::{Map, Value};
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// What to log, in the words of tracing's filters.
+const VARIABLE: &str = "PORTOLAN_LOG";
+/// When nobody says: what the agent does, and what goes wrong elsewhere.
+const DEFAULT: &str = "warn,portolan_agent=info";
+
+/// How a line of the log looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+pub enum LogFormat {
+    /// For people
+    #[default]
+    Text,
+    /// For programs
+    Json,
+}
+
+/// `PORTOLAN_LOG` is not a filter.
+#[derive(Debug, thiserror::Error)]
+#[error("{VARIABLE} is not a filter such as \"portolan_agent=debug\"")]
+pub struct FilterError(#[source] tracing_subscriber::filter::ParseError);
+
+/// Starts logging, once for the process.
+pub fn start(format: LogFormat) -> Result<(), FilterError> {
+    let wanted = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
+    let filter =
+        EnvFilter::builder().parse(wanted.as_deref().unwrap_or(DEFAULT)).map_err(FilterError)?;
+    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    match format {
+        LogFormat::Text => builder.with_ansi(colour).init(),
+        LogFormat::Json => builder.event_format(Json).init(),
+    }
+    Ok(())
+}
+
+/// One object to a line: `time`, `level`, `target`, `message`, and the event's own fields.
+struct Json;
+
+impl<S, N> FormatEvent<S, N> for Json
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        _: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut fields = Fields(Map::new());
+        event.record(&mut fields);
+        let Fields(mut line) = fields;
+        let metadata = event.metadata();
+        line.insert("time".to_owned(), jiff::Timestamp::now().to_string().into());
+        line.insert("level".to_owned(), metadata.level().as_str().to_lowercase().into());
+        // An event may have a field of that name; what it says is worth more.
+        line.entry("target").or_insert_with(|| metadata.target().into());
+        writeln!(writer, "{}", Value::Object(line))
+    }
+}
+
+struct Fields(Map<String, Value>);
+
+impl Fields {
+    fn put(&mut self, field: &Field, value: impl Into<Value>) {
+        self.0.insert(field.name().to_owned(), value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.put(field, format!("{value:?}"));
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.put(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.put(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.put(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.put(field, value);
+    }
+
+    fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
+        self.put(field, crate::server::chain(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Kept(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Kept {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_line_is_one_object_whatever_the_fields_say() {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .event_format(Json)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            let id = "web-1";
+            tracing::warn!(instance_id = %id, bytes = 7_u64, odd = "a\"\nb", "no \"disk\"");
+        });
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        let line: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(line["level"], "warn");
+        assert_eq!(line["message"], "no \"disk\"");
+        assert_eq!((&line["instance_id"], &line["bytes"]), (&"web-1".into(), &7.into()));
+        assert_eq!(line["odd"], "a\"\nb");
+        assert!(line["time"].as_str().unwrap().ends_with('Z'));
+    }
+}
