@@ -17,6 +17,7 @@ mod worker;
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -243,6 +244,10 @@ impl Instances {
                     .map_err(|error| durable::DurableError::io("remove", &folder, error))?;
             }
             durable::create_dir(&folder)?;
+            // A workload's environment may be secret.
+            let own = std::fs::Permissions::from_mode(0o700);
+            std::fs::set_permissions(&folder, own)
+                .map_err(|error| durable::DurableError::io("protect", &folder, error))?;
             state::write_state(&folder, &first)?;
             // Last: with it the instance exists.
             state::write_spec(&folder, &written)

@@ -49,10 +49,10 @@ pub enum Found {
 pub async fn look(dir: &Path) -> io::Result<Found> {
     let until = tokio::time::Instant::now() + REPORT_PATIENCE;
     loop {
+        // Without patience: a lock that only seems to be held is looked at again below.
         let owned = dir.to_owned();
-        let free = tokio::task::spawn_blocking(move || MachineLock::take(&owned))
-            .await
-            .map_err(io::Error::other)??;
+        let take = move || MachineLock::take_within(&owned, Duration::ZERO);
+        let free = tokio::task::spawn_blocking(take).await.map_err(io::Error::other)??;
         if let Some(lock) = free {
             // A shim that was started and has not come to the lock yet must not begin after this
             // look: without orders it goes again.

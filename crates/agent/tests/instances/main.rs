@@ -74,6 +74,10 @@ async fn a_machine_is_started_by_the_published_api_and_its_end_is_told() {
     assert_eq!(vm["drives"][0]["path_on_host"], json!(host.root.join("root.ext4")));
     assert_eq!(vm["drives"][1]["is_read_only"], false);
     assert_eq!(vm["machine-config"], json!({"vcpu_count": 1, "mem_size_mib": 256, "smt": false}));
+    let mode = std::os::unix::fs::PermissionsExt::mode(
+        &std::fs::metadata(host.dir("web.1")).unwrap().permissions(),
+    );
+    assert_eq!(mode & 0o777, 0o700, "a workload's environment is nobody else's business");
     let console = std::fs::read_to_string(instances.console(&id("web.1"))).unwrap();
     assert!(console.contains("workload exited with status 0"), "{console}");
 
