@@ -8,6 +8,7 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
 use portolan_registry::durable::{self, DurableError};
+use portolan_rootdisk::limits::Limits;
 use serde::{Deserialize, Serialize};
 
 pub use network::{ApiConfig, MirrorConfig, Mode, NodeConfig, ReportConfig};
@@ -131,6 +132,8 @@ pub struct RootdiskConfig {
     pub threads: Option<NonZeroUsize>,
     /// Write past the page cache where the file system allows it: true.
     pub direct_io: bool,
+    /// How much a stranger's image may ask for: `[rootdisk.limits]`.
+    pub limits: Limits,
 }
 
 impl Default for RootdiskConfig {
@@ -141,6 +144,7 @@ impl Default for RootdiskConfig {
             verity: false,
             threads: None,
             direct_io: true,
+            limits: Limits::default(),
         }
     }
 }

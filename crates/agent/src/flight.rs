@@ -10,7 +10,13 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 /// All work under way, by what it makes.
-pub struct Flights<K, T>(Arc<Mutex<HashMap<K, Flight<T>>>>);
+pub struct Flights<K, T>(Arc<Mutex<Board<K, T>>>);
+
+struct Board<K, T> {
+    flights: HashMap<K, Flight<T>>,
+    /// Never the same twice: who leaves late must not be taken for a passenger of the next flight.
+    next: u64,
+}
 
 struct Flight<T> {
     number: u64,
@@ -21,7 +27,7 @@ struct Flight<T> {
 
 /// One who waits. Dropping it is to stop waiting.
 struct Seat<K: Eq + Hash, T> {
-    flights: Arc<Mutex<HashMap<K, Flight<T>>>>,
+    board: Arc<Mutex<Board<K, T>>>,
     key: K,
     number: u64,
 }
@@ -48,7 +54,7 @@ impl<K, T> fmt::Debug for Flights<K, T> {
 
 impl<K, T> Default for Flights<K, T> {
     fn default() -> Self {
-        Self(Arc::default())
+        Self(Arc::new(Mutex::new(Board { flights: HashMap::new(), next: 0 })))
     }
 }
 
@@ -82,7 +88,7 @@ where
 
     /// How many kinds of work are under way or ending.
     pub fn len(&self) -> usize {
-        lock(&self.0).len()
+        lock(&self.0).flights.len()
     }
 
     /// Whether there is none.
@@ -98,25 +104,26 @@ where
     where
         F: Future<Output = T> + Send + 'static,
     {
-        let mut flights = lock(&self.0);
-        let ending = match flights.get_mut(&key) {
+        let mut board = lock(&self.0);
+        let ending = match board.flights.get_mut(&key) {
             Some(flight) if !flight.cancel.is_cancelled() => {
                 flight.waiting += 1;
                 let outcome = flight.outcome.clone();
                 let number = flight.number;
-                let seat = Seat { flights: Arc::clone(&self.0), key, number };
+                let seat = Seat { board: Arc::clone(&self.0), key, number };
                 return (seat, outcome, false);
             }
-            Some(ending) => Some((ending.number, ending.outcome.clone())),
+            Some(ending) => Some(ending.outcome.clone()),
             None => None,
         };
-        let number = ending.as_ref().map_or(0, |(number, _)| number + 1);
+        let number = board.next;
+        board.next += 1;
         let cancel = CancellationToken::new();
         let (sender, outcome) = watch::channel(None);
         let work = start(cancel.clone());
-        let runs = Runs { flights: Arc::clone(&self.0), key: key.clone(), number };
+        let runs = Runs { board: Arc::clone(&self.0), key: key.clone(), number };
         tokio::spawn(async move {
-            if let Some((_, mut before)) = ending {
+            if let Some(mut before) = ending {
                 // Ends when the sender is dropped, too: after a panic there is nothing to wait for.
                 let _ = before.wait_for(Option::is_some).await;
             }
@@ -125,22 +132,23 @@ where
             drop(runs);
             sender.send_replace(Some(value));
         });
-        flights
+        board
+            .flights
             .insert(key.clone(), Flight { number, waiting: 1, cancel, outcome: outcome.clone() });
-        (Seat { flights: Arc::clone(&self.0), key, number }, outcome, true)
+        (Seat { board: Arc::clone(&self.0), key, number }, outcome, true)
     }
 }
 
 /// Takes a flight off the list when its work has ended, however it ended.
 struct Runs<K: Eq + Hash, T> {
-    flights: Arc<Mutex<HashMap<K, Flight<T>>>>,
+    board: Arc<Mutex<Board<K, T>>>,
     key: K,
     number: u64,
 }
 
 impl<K: Eq + Hash, T> Drop for Runs<K, T> {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights);
+        let flights = &mut lock(&self.board).flights;
         if flights.get(&self.key).is_some_and(|flight| flight.number == self.number) {
             flights.remove(&self.key);
         }
@@ -149,7 +157,7 @@ impl<K: Eq + Hash, T> Drop for Runs<K, T> {
 
 impl<K: Eq + Hash, T> Drop for Seat<K, T> {
     fn drop(&mut self) {
-        let mut flights = lock(&self.flights);
+        let flights = &mut lock(&self.board).flights;
         if let Some(flight) = flights.get_mut(&self.key).filter(|f| f.number == self.number) {
             flight.waiting -= 1;
             if flight.waiting == 0 {
@@ -206,7 +214,7 @@ mod tests {
         }
 
         fn waiting(&self) -> usize {
-            lock(&self.flights.0).get(&7).map_or(0, |flight| flight.waiting)
+            lock(&self.flights.0).flights.get(&7).map_or(0, |flight| flight.waiting)
         }
     }
 
@@ -264,6 +272,18 @@ mod tests {
         yard.go.notify_one();
         assert_eq!(second.await.unwrap(), Landing::Done { outcome: 1, led: true });
         assert!(yard.flights.is_empty());
+    }
+
+    #[tokio::test]
+    async fn who_leaves_after_the_end_takes_no_seat_from_the_next() {
+        let flights = Flights::<u8, u8>::default();
+        let (late, outcome, _) = flights.board(1, |_| async { 5 });
+        let mut landed = outcome.clone();
+        landed.wait_for(Option::is_some).await.unwrap();
+        let (_seat, _, led) = flights.board(1, |_| std::future::pending());
+        assert!(led);
+        drop(late);
+        assert!(!lock(&flights.0).flights[&1].cancel.is_cancelled());
     }
 
     #[tokio::test]

@@ -19,6 +19,8 @@
 //! | `metrics` | what is counted |
 //! | `config` | what the operator sets |
 //! | `paths` | where everything lies below the root |
+//! | `artifacts` | from an image to a pinned root disk |
+//! | `store` | the cache on disk |
 //! | `pins` | who uses what, and when it was last used |
 //! | `evict` | what goes when room is needed |
 //! | `pressure` | whether there is room |
@@ -26,6 +28,7 @@
 #![warn(missing_docs)]
 
 pub mod api;
+pub mod artifacts;
 mod causes;
 pub mod client;
 pub mod config;
@@ -46,4 +49,5 @@ pub mod reason;
 pub mod report;
 pub mod server;
 pub mod spec;
+pub mod store;
 pub mod vmm;

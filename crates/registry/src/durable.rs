@@ -225,13 +225,18 @@ impl DirLock {
 /// read-only may still be read.
 pub fn sweep_temp(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
-    for entry in entries.flatten() {
-        let path = entry.path();
-        let old = entry.metadata().is_ok_and(|m| m.is_file() && age(&m) > STALE_AFTER);
-        if old && File::open(&path).is_ok_and(|f| f.try_lock().is_ok()) {
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if is_abandoned(&path) {
             let _ = fs::remove_file(&path);
         }
     }
+}
+
+/// Whether a temp file's writer is dead: nobody holds its lock, and it is not so young that its
+/// writer may not have locked it yet.
+pub fn is_abandoned(path: &Path) -> bool {
+    let old = fs::symlink_metadata(path).is_ok_and(|m| m.is_file() && age(&m) > STALE_AFTER);
+    old && File::open(path).is_ok_and(|f| f.try_lock().is_ok())
 }
 
 /// Time since the last write; zero for a file from the future.

@@ -9,6 +9,7 @@ use portolan_core::Digest;
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
 use super::{Changes, DiskId};
+use crate::causes::chain;
 use crate::id::InstanceId;
 
 /// Instance to resolved digest, format version and rootdisk key.
@@ -17,6 +18,9 @@ const INSTANCES: TableDefinition<'_, &str, (&str, &str, &str)> = TableDefinition
 const COUNTS: TableDefinition<'_, &str, u32> = TableDefinition::new("pin_counts");
 /// Rootdisk key or blob digest to milliseconds since 1970.
 const ACCESS: TableDefinition<'_, &str, u64> = TableDefinition::new("last_access");
+
+/// Resolved digest to the repository that the disk was built from.
+const ORIGINS: TableDefinition<'_, &str, &str> = TableDefinition::new("origins");
 
 /// The pages that redb keeps in memory. Everything is in our own memory already, so its cache
 /// serves one transaction at a time.
@@ -33,6 +37,8 @@ pub struct Loaded {
     pub instances: Vec<(InstanceId, DiskId)>,
     /// Times of use.
     pub access: HashMap<String, u64>,
+    /// Where disks came from.
+    pub origins: HashMap<Digest, String>,
 }
 
 /// Why the database cannot be used.
@@ -92,7 +98,7 @@ impl Database {
             Err(error) if !is_damage(&error) => return Err(error),
             Err(error) => tracing::warn!(
                 path = %path.display(),
-                error = %Chain(&error),
+                error = chain(&error),
                 "the database of pins is damaged; it is moved aside and rebuilt"
             ),
         }
@@ -229,6 +235,18 @@ fn load(redb: &redb::Database) -> Result<Loaded, redb::Error> {
         Err(e) if missing(&e) => {}
         Err(e) => return Err(e.into()),
     }
+    match read.open_table(ORIGINS) {
+        Ok(table) => {
+            for row in table.iter()? {
+                let (digest, origin) = row?;
+                if let Ok(digest) = digest.value().parse() {
+                    loaded.origins.insert(digest, origin.value().to_owned());
+                }
+            }
+        }
+        Err(e) if missing(&e) => {}
+        Err(e) => return Err(e.into()),
+    }
     Ok(loaded)
 }
 
@@ -238,10 +256,12 @@ fn write(redb: &redb::Database, changes: &Changes) -> Result<(), redb::Error> {
         let mut instances = transaction.open_table(INSTANCES)?;
         let mut counts = transaction.open_table(COUNTS)?;
         let mut access = transaction.open_table(ACCESS)?;
+        let mut origins = transaction.open_table(ORIGINS)?;
         if changes.all {
             instances.retain(|_, _| false)?;
             counts.retain(|_, _| false)?;
             access.retain(|_, _| false)?;
+            origins.retain(|_, _| false)?;
         }
         for (id, disk) in &changes.instances {
             match disk {
@@ -265,22 +285,14 @@ fn write(redb: &redb::Database, changes: &Changes) -> Result<(), redb::Error> {
                 None => drop(access.remove(name.as_str())?),
             }
         }
+        for (digest, origin) in &changes.origins {
+            let digest = digest.to_string();
+            match origin {
+                Some(origin) => drop(origins.insert(digest.as_str(), origin.as_str())?),
+                None => drop(origins.remove(digest.as_str())?),
+            }
+        }
     }
     transaction.commit()?;
     Ok(())
-}
-
-/// An error with its causes, for one line of a log.
-pub(super) struct Chain<'a>(pub(super) &'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
 }

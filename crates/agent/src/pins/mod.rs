@@ -50,6 +50,8 @@ pub struct Pins {
     counts: HashMap<DiskId, u32>,
     /// Milliseconds since 1970, by [`DiskId::key`] or by a blob's digest.
     access: HashMap<String, u64>,
+    /// `registry/repository` that a manifest's disk was built from.
+    origins: HashMap<Digest, String>,
     /// The latest time given out: times of use only ever grow, even when the clock goes back.
     latest: u64,
     changed: Changed,
@@ -61,6 +63,7 @@ struct Changed {
     instances: HashSet<InstanceId>,
     disks: HashSet<DiskId>,
     access: HashSet<String>,
+    origins: HashSet<Digest>,
     /// Everything: what the database has beside is to go.
     all: bool,
 }
@@ -76,12 +79,14 @@ pub struct Changes {
     pub counts: Vec<(DiskId, u32)>,
     /// Key or digest to when it was last used.
     pub access: Vec<(String, Option<u64>)>,
+    /// Manifest to where it came from.
+    pub origins: Vec<(Digest, Option<String>)>,
 }
 
 impl Changes {
     /// Nothing to write.
     pub fn is_empty(&self) -> bool {
-        !self.all && self.instances.is_empty() && self.counts.is_empty() && self.access.is_empty()
+        *self == Self::default()
     }
 }
 
@@ -91,7 +96,7 @@ impl Pins {
     /// Times that lie in the future were written under another clock: they keep their order and
     /// end now, so that they neither look young for years nor lose their rank.
     pub fn new(loaded: Loaded, now: u64) -> Self {
-        let Loaded { instances, mut access } = loaded;
+        let Loaded { instances, mut access, origins } = loaded;
         let mut future: Vec<(u64, String)> = access
             .iter()
             .filter(|(_, time)| **time > now)
@@ -102,8 +107,12 @@ impl Pins {
         for ((_, name), time) in future.into_iter().zip(begin..) {
             access.insert(name, time);
         }
-        let mut pins =
-            Self { latest: access.values().copied().max().unwrap_or(0), access, ..Self::default() };
+        let mut pins = Self {
+            latest: access.values().copied().max().unwrap_or(0),
+            access,
+            origins,
+            ..Self::default()
+        };
         for (instance, disk) in instances {
             pins.set(&instance, Some(disk));
         }
@@ -204,6 +213,33 @@ impl Pins {
         }
     }
 
+    /// Where a manifest's disk came from: `registry/repository`.
+    pub fn origin(&self, digest: &Digest) -> Option<&str> {
+        self.origins.get(digest).map(String::as_str)
+    }
+
+    /// Notes where a manifest's disk came from, or that there is none any more.
+    pub fn set_origin(&mut self, digest: &Digest, origin: Option<&str>) {
+        let changed = match origin {
+            Some(origin) => {
+                self.origins.insert(*digest, origin.to_owned()).as_deref() != Some(origin)
+            }
+            None => self.origins.remove(digest).is_some(),
+        };
+        if changed {
+            self.changed.origins.insert(*digest);
+        }
+    }
+
+    /// Keeps only the origins of these manifests.
+    pub fn retain_origins(&mut self, known: impl Fn(&Digest) -> bool) {
+        let gone: Vec<Digest> =
+            self.origins.keys().filter(|digest| !known(digest)).copied().collect();
+        for digest in gone {
+            self.set_origin(&digest, None);
+        }
+    }
+
     /// Makes the pins those of `live` and of nobody else.
     pub fn reconcile(&mut self, live: impl IntoIterator<Item = (InstanceId, DiskId)>) {
         let live: BTreeMap<InstanceId, DiskId> = live.into_iter().collect();
@@ -224,40 +260,20 @@ impl Pins {
 
     /// What the database should be told; afterwards nothing is left to tell.
     pub fn take_changes(&mut self) -> Changes {
-        let changed = std::mem::take(&mut self.changed);
+        let mut changed = std::mem::take(&mut self.changed);
         if changed.all {
-            return Changes {
-                all: true,
-                instances: self
-                    .instances
-                    .iter()
-                    .map(|(i, d)| (i.clone(), Some(d.clone())))
-                    .collect(),
-                counts: self.counts.iter().map(|(d, n)| (d.clone(), *n)).collect(),
-                access: self
-                    .access
-                    .iter()
-                    .map(|(name, time)| (name.clone(), Some(*time)))
-                    .collect(),
-            };
+            changed.instances = self.instances.keys().cloned().collect();
+            changed.disks = self.counts.keys().cloned().collect();
+            changed.access = self.access.keys().cloned().collect();
+            changed.origins = self.origins.keys().copied().collect();
         }
-        let instance = |id: InstanceId| {
-            let disk = self.instances.get(&id).cloned();
-            (id, disk)
-        };
-        let access = |name: String| {
-            let time = self.last_access(&name);
-            (name, time)
-        };
+        let Changed { instances, disks, access, origins, all } = changed;
         Changes {
-            all: false,
-            instances: changed.instances.into_iter().map(instance).collect(),
-            counts: changed
-                .disks
-                .into_iter()
-                .map(|disk| (disk.clone(), self.count(&disk)))
-                .collect(),
-            access: changed.access.into_iter().map(access).collect(),
+            all,
+            instances: paired(instances, |id| self.of(id).cloned()),
+            counts: paired(disks, |disk| self.count(disk)),
+            access: paired(access, |name| self.last_access(name)),
+            origins: paired(origins, |digest| self.origin(digest).map(str::to_owned)),
         }
     }
 
@@ -266,6 +282,15 @@ impl Pins {
     pub fn not_taken(&mut self) {
         self.changed.all = true;
     }
+}
+
+/// Each name with what is known of it now.
+fn paired<N, V>(names: HashSet<N>, value: impl Fn(&N) -> V) -> Vec<(N, V)> {
+    let with = |name: N| {
+        let value = value(&name);
+        (name, value)
+    };
+    names.into_iter().map(with).collect()
 }
 
 #[cfg(test)]

@@ -55,6 +55,7 @@ fn pins_and_times_survive_the_process() {
         pins.set(&id(1), Some(disk(1)));
         pins.set(&id(2), Some(disk(2)));
         pins.touch("k", 5000);
+        pins.set_origin(&disk(2).resolved_digest, Some("r.example/a"));
     }
     assert!(writer.flush());
     pins.lock().unwrap().set(&id(1), None);
@@ -63,6 +64,7 @@ fn pins_and_times_survive_the_process() {
     assert_eq!((again.of(&id(1)), again.of(&id(2))), (None, Some(&disk(2))));
     assert_eq!((again.count(&disk(1)), again.count(&disk(2))), (0, 1));
     assert_eq!(again.last_access("k"), Some(5000));
+    assert_eq!(again.origin(&disk(2).resolved_digest), Some("r.example/a"));
 }
 
 #[test]

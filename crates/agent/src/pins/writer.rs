@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::database::{Chain, is_beyond_repair};
+use super::database::is_beyond_repair;
 use super::{Changes, Database};
+use crate::causes::chain;
 
 /// Changes that come within this time of each other share a transaction, and so an fsync.
 const GATHER: Duration = Duration::from_millis(5);
@@ -106,12 +107,15 @@ fn write<J: Journal>(database: &mut Database, journal: &Mutex<J>) -> bool {
         return true;
     }
     let Err(error) = database.write(&changes) else { return true };
-    tracing::warn!(error = %Chain(&error), "pins were not written; they are kept in memory and tried again");
+    tracing::warn!(
+        error = chain(&error),
+        "pins were not written; they are kept in memory and tried again"
+    );
     lock().not_taken();
     if is_beyond_repair(&error)
         && let Err(error) = database.start_over()
     {
-        tracing::warn!(error = %Chain(&error), "the database of pins cannot be made anew");
+        tracing::warn!(error = chain(&error), "the database of pins cannot be made anew");
     }
     false
 }

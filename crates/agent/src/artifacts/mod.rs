@@ -1,0 +1,414 @@
+//! From an image to a pinned root disk: look up, else fetch, verify and build, once for all who
+//! want the same.
+//!
+//! The order is always: pin; documents, verified; gates; disk. The pin comes first, so that
+//! nothing that is found can be evicted before it is used; a disk that is cached passes every gate
+//! that a new one passes.
+
+mod build;
+mod documents;
+mod error;
+mod gate;
+mod layers;
+mod pin;
+mod report;
+mod verify;
+mod watch;
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use portolan_core::manifest::ImageConfig;
+use portolan_core::{Digest, HostPlatform};
+use portolan_registry::client::{Client, ClientError, CredentialStore, Settings, SettingsError};
+use portolan_registry::images::Place;
+use portolan_rootdisk::build::{Unwatched, Watch};
+use portolan_rootdisk::meta::{Metadata, ROOTDISK_FORMAT_VERSION};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::evict::{Marks, Urgency, bytes_to_free};
+use crate::flight::{Flights, Landing};
+use crate::id::InstanceId;
+use crate::image::ResolvedImage;
+use crate::metrics::{CacheResult, Metrics};
+use crate::paths::Paths;
+use crate::pins::DiskId;
+use crate::pressure::{self, Pressure};
+use crate::store::{self, Disk, Store, wall_clock};
+
+pub use error::{AcquireError, PrepareError};
+pub use gate::{Candidate, Gate, PlatformGate, Refusal};
+pub use verify::VerifyError;
+
+use documents::Documents;
+use layers::Downloads;
+use pin::PinGuard;
+use watch::Watchers;
+
+/// A root disk that is there and pinned.
+#[derive(Debug, Clone)]
+pub struct Artifact {
+    /// What it is cached under.
+    pub key: String,
+    /// The manifest it was built from.
+    pub resolved_digest: Digest,
+    /// The rules it was built by; may be older than this agent's.
+    pub format_version: String,
+    /// The file, to be attached read-only.
+    pub disk: PathBuf,
+    /// What is kept beside it.
+    pub metadata: Metadata,
+    /// How the image is started.
+    pub config: ImageConfig,
+    /// Whether it was there already.
+    pub cached: bool,
+}
+
+/// Why there is no cache.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The root cannot be used.
+    #[error(transparent)]
+    Store(#[from] store::OpenError),
+    /// `registries.toml` cannot be used.
+    #[error("the settings of registries cannot be used")]
+    Settings(#[source] SettingsError),
+    /// No client for registries.
+    #[error("no connection to any registry can be made")]
+    Client(#[source] ClientError),
+}
+
+/// The cache and everything that fills it. Cheap to clone.
+#[derive(Clone)]
+pub struct Artifacts(Arc<Inner>);
+
+struct Inner {
+    store: Arc<Store>,
+    config: Config,
+    marks: Marks,
+    client: Client,
+    metrics: Arc<Metrics>,
+    host: HostPlatform,
+    gates: Vec<Arc<dyn Gate>>,
+    /// By manifest.
+    documents: Flights<Digest, Result<Arc<Documents>, Arc<PrepareError>>>,
+    /// By root disk.
+    disks: Flights<DiskId, Result<Disk, Arc<PrepareError>>>,
+    builds: Semaphore,
+    downloads: Arc<Downloads>,
+    watchers: Watchers,
+}
+
+impl fmt::Debug for Artifacts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Artifacts")
+            .field("root", &self.0.store.paths().root())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Artifacts {
+    /// Opens the cache: locks the root against other agents, sweeps what a crash left, reads or
+    /// rebuilds the database of pins.
+    ///
+    /// No disk is evicted before [`reconcile_pins`](Self::reconcile_pins) was called.
+    pub fn open(
+        config: &Config,
+        metrics: Arc<Metrics>,
+        host: HostPlatform,
+    ) -> Result<Self, OpenError> {
+        let gate = PlatformGate::new(host.clone());
+        Self::open_with(config, metrics, host, vec![Arc::new(gate)])
+    }
+
+    /// The same with gates of the caller's choice.
+    pub fn open_with(
+        config: &Config,
+        metrics: Arc<Metrics>,
+        host: HostPlatform,
+        gates: Vec<Arc<dyn Gate>>,
+    ) -> Result<Self, OpenError> {
+        let settings = match &config.pull.registries {
+            Some(path) => Settings::from_file(path),
+            None => Settings::load(),
+        };
+        let settings = settings.map_err(OpenError::Settings)?;
+        let credentials = match &config.pull.credentials {
+            Some(path) => {
+                let helpers = std::env::var_os("PATH").unwrap_or_default();
+                CredentialStore::from_files(None, vec![path.clone()], helpers)
+            }
+            None => CredentialStore::from_environment(),
+        };
+        let client = Client::new(settings, credentials).map_err(OpenError::Client)?;
+        let store = Arc::new(Store::open(&config.root)?);
+        let artifacts = Self(Arc::new(Inner {
+            store,
+            marks: Marks::from(&config.cache),
+            builds: Semaphore::new(config.pull.concurrency.get()),
+            config: config.clone(),
+            client,
+            metrics,
+            host,
+            gates,
+            documents: Flights::default(),
+            disks: Flights::default(),
+            downloads: Arc::default(),
+            watchers: Watchers::default(),
+        }));
+        artifacts.update_metrics();
+        Ok(artifacts)
+    }
+
+    /// Where everything is.
+    pub fn paths(&self) -> &Paths {
+        self.0.store.paths()
+    }
+
+    /// Gives an instance its root disk, pinned until [`release`](Self::release).
+    ///
+    /// An instance that already pins a disk of this manifest keeps that very disk, also one of an
+    /// older format version: its scratch disk lies over it. One that pins another manifest's disk
+    /// keeps that until this one is there. When it fails, the instance pins what it pinned before.
+    ///
+    /// `progress` hears of a build from when it is joined; its `cancelled` is not asked, `cancel`
+    /// is. Dropping the future is the same as cancelling it.
+    pub async fn acquire(
+        &self,
+        instance: &InstanceId,
+        image: &ResolvedImage,
+        cancel: &CancellationToken,
+        progress: Arc<dyn Watch>,
+    ) -> Result<Artifact, AcquireError> {
+        let pinned = async {
+            let pin = PinGuard::take(&self.0.store, instance, image.resolved_digest);
+            // Should the disk of an older version be gone, this one is built and given out.
+            let current = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
+            let _current = pin::Hold::new(&self.0.store, &current);
+            let (id, artifact) = self.ensure(pin.disk(), image, progress).await?;
+            if !pin.confirm(&id) {
+                return Err(AcquireError::Cancelled);
+            }
+            self.0.metrics.pinned_rootdisks(self.pinned_count());
+            Ok(artifact)
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(AcquireError::Cancelled),
+            outcome = pinned => outcome,
+        };
+        log_outcome(Some(instance), image, &outcome);
+        outcome
+    }
+
+    /// Brings a root disk into the cache without pinning it.
+    pub async fn prefetch(
+        &self,
+        image: &ResolvedImage,
+        cancel: &CancellationToken,
+    ) -> Result<Artifact, AcquireError> {
+        let fetched = async {
+            let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
+            let _hold = pin::Hold::new(&self.0.store, &id);
+            Ok(self.ensure(&id, image, Arc::new(Unwatched)).await?.1)
+        };
+        let outcome = tokio::select! {
+            biased;
+            () = cancel.cancelled() => Err(AcquireError::Cancelled),
+            outcome = fetched => outcome,
+        };
+        log_outcome(None, image, &outcome);
+        outcome
+    }
+
+    /// Takes an instance's pin away. What it pinned may be evicted from now on.
+    pub fn release(&self, instance: &InstanceId) {
+        let before = self.0.store.state().pins.set(instance, None);
+        if let Some(disk) = before {
+            self.0.store.pins_changed();
+            tracing::info!(instance_id = %instance, resolved_digest = %disk.resolved_digest, "root disk released");
+        }
+        self.0.metrics.pinned_rootdisks(self.pinned_count());
+    }
+
+    /// Makes the pins those of the instances that there are: manifest and format version of each.
+    /// To be called once at the start; before it no disk is evicted.
+    pub fn reconcile_pins(&self, live: &[(InstanceId, Digest, String)]) {
+        let live =
+            live.iter().map(|(id, digest, version)| (id.clone(), DiskId::new(*digest, version)));
+        self.0.store.reconcile(live);
+        self.update_metrics();
+    }
+
+    /// What an instance pins: manifest and format version.
+    pub fn pin_of(&self, instance: &InstanceId) -> Option<DiskId> {
+        self.0.store.state().pins.of(instance).cloned()
+    }
+
+    /// Whether there is room. Looked at anew each time, so that it recovers by itself.
+    pub fn pressure(&self) -> Pressure {
+        let store = &self.0.store;
+        let shortfall = store.state().shortfall;
+        pressure::assess(&store.usage(), &self.0.marks, store.evictable(), shortfall)
+    }
+
+    /// Looks at the marks from time to time and evicts, until cancelled. The agent runs it as a
+    /// task.
+    pub async fn maintain(&self, cancel: &CancellationToken) {
+        let mut ticks = tokio::time::interval(self.0.config.cache.check_interval.0);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                () = cancel.cancelled() => return,
+                _ = ticks.tick() => {}
+            }
+            let this = self.clone();
+            // A panic there is told by its own message; the next round is made all the same.
+            let _ = tokio::task::spawn_blocking(move || this.tidy()).await;
+        }
+    }
+
+    /// Evicts down to the targets if a high-water mark is passed.
+    pub fn tidy(&self) {
+        let store = &self.0.store;
+        let bytes = bytes_to_free(&store.usage(), &self.0.marks, 0);
+        if bytes > 0 {
+            let spare_since = store.young_since(self.0.config.cache.min_age.0);
+            let removed = store.evict(bytes, Urgency::Tidy { spare_since }, false);
+            self.count_removed(&removed);
+        }
+        self.update_metrics();
+    }
+
+    /// Brings the database of pins up to date; false when it could not be written. An agent that
+    /// ends in order calls it, though a crash loses nothing that cannot be rebuilt.
+    pub fn flush(&self) -> bool {
+        self.0.store.flush()
+    }
+
+    /// Documents, gates, disk.
+    async fn ensure(
+        &self,
+        wanted: &DiskId,
+        image: &ResolvedImage,
+        progress: Arc<dyn Watch>,
+    ) -> Result<(DiskId, Artifact), AcquireError> {
+        let documents = self.documents(image).await?;
+        let candidate =
+            Candidate { image, manifest: &documents.manifest, config: &documents.config };
+        for gate in &self.0.gates {
+            gate.check(candidate).await.map_err(AcquireError::Refused)?;
+        }
+        if let Some(disk) = self.0.store.look_up(wanted) {
+            self.0.metrics.cache_request(CacheResult::Hit);
+            self.touch(&disk);
+            return Ok((wanted.clone(), artifact(&disk, &documents, true)));
+        }
+        let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
+        let disk = self.fly(&id, image, &documents, progress).await?;
+        self.touch(&disk);
+        Ok((id, artifact(&disk, &documents, false)))
+    }
+
+    /// Joins the one build of a disk, or starts it.
+    async fn fly(
+        &self,
+        id: &DiskId,
+        image: &ResolvedImage,
+        documents: &Arc<Documents>,
+        progress: Arc<dyn Watch>,
+    ) -> Result<Disk, AcquireError> {
+        let _watching = self.0.watchers.add(id, progress);
+        let mut own_turn = false;
+        loop {
+            let landing = self.0.disks.join(id.clone(), |cancel| {
+                let job = build::Job {
+                    inner: Arc::clone(&self.0),
+                    image: image.clone(),
+                    documents: Arc::clone(documents),
+                    cancel,
+                    keep: AtomicBool::new(self.0.config.cache.keep_blobs),
+                };
+                job.run()
+            });
+            match landing.await {
+                Landing::Done { outcome: Ok(disk), led } => {
+                    let result = if led { CacheResult::Miss } else { CacheResult::Joined };
+                    self.0.metrics.cache_request(result);
+                    return Ok(disk);
+                }
+                // Another start asked another repository, which does not give the image; ours may.
+                Landing::Done { outcome: Err(error), led: false }
+                    if error.is_about_the_repository() && !own_turn =>
+                {
+                    own_turn = true;
+                }
+                Landing::Done { outcome: Err(error), .. } => {
+                    return Err(AcquireError::Prepare(error));
+                }
+                Landing::Lost => {
+                    return Err(PrepareError::Lost { digest: id.resolved_digest }.into());
+                }
+            }
+        }
+    }
+
+    fn touch(&self, disk: &Disk) {
+        self.0.store.state().pins.touch(&disk.metadata.rootdisk_key, wall_clock());
+    }
+
+    fn pinned_count(&self) -> u64 {
+        self.0.store.state().pins.pinned().count() as u64
+    }
+}
+
+impl Inner {
+    fn place(&self, image: &ResolvedImage) -> Place {
+        Place::Remote(self.client.repository(&image.registry, &image.repository))
+    }
+
+    fn pull_timeout(&self) -> Duration {
+        self.config.pull.timeout.0
+    }
+}
+
+fn artifact(disk: &Disk, documents: &Documents, cached: bool) -> Artifact {
+    let metadata = Metadata::clone(&disk.metadata);
+    Artifact {
+        key: metadata.rootdisk_key.clone(),
+        resolved_digest: metadata.resolved_digest,
+        format_version: metadata.rootdisk_format_version.clone(),
+        disk: disk.path.clone(),
+        metadata,
+        config: documents.config.clone(),
+        cached,
+    }
+}
+
+fn log_outcome(
+    instance: Option<&InstanceId>,
+    image: &ResolvedImage,
+    outcome: &Result<Artifact, AcquireError>,
+) {
+    let instance_id = instance.map(tracing::field::display);
+    let resolved_digest = image.resolved_digest;
+    match outcome {
+        Ok(artifact) => tracing::info!(
+            instance_id, %resolved_digest, rootdisk_key = artifact.key, cached = artifact.cached,
+            "root disk is there"
+        ),
+        Err(error) if error.is_cancelled() => {
+            tracing::info!(instance_id, %resolved_digest, "root disk is not wanted any more");
+        }
+        Err(error) => tracing::warn!(
+            instance_id, %resolved_digest, reason = %error.reason(),
+            error = error as &dyn std::error::Error,
+            "no root disk"
+        ),
+    }
+}

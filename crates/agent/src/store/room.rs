@@ -1,0 +1,144 @@
+//! How much room there is, and making some.
+
+use portolan_registry::durable;
+
+use super::state::{Item, Needs, State};
+use super::{Store, scan, wall_clock};
+use crate::evict::{Candidate, Rank, Urgency, Usage, choose};
+
+/// So many victims are checked and taken off under one lock. Each takes microseconds; a start that
+/// comes meanwhile waits no longer than a millisecond or two.
+const BATCH: usize = 16;
+
+/// Something that was, or would be, evicted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removed {
+    /// What it was.
+    pub item: Item,
+    /// What that gave back.
+    pub bytes: u64,
+}
+
+impl Store {
+    /// How much room there is now.
+    pub fn usage(&self) -> Usage {
+        let cache_bytes = self.state().bytes();
+        match rustix::fs::statvfs(self.paths.root()) {
+            Ok(stat) => Usage {
+                cache_bytes,
+                filesystem_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
+                available_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+            },
+            Err(error) => {
+                tracing::warn!(%error, "the file system of the cache does not say how full it is");
+                Usage { cache_bytes, ..Usage::default() }
+            }
+        }
+    }
+
+    /// Everything that takes room, leftovers in `tmp/` included.
+    pub fn candidates(&self) -> Vec<Candidate<Item>> {
+        let mut all = self.leftovers();
+        all.extend(self.state().candidates());
+        all
+    }
+
+    /// How much could be evicted if a start needed it.
+    pub fn evictable(&self) -> u64 {
+        self.state().evictable_bytes()
+    }
+
+    /// What lies in `tmp/` and nobody writes any more.
+    fn leftovers(&self) -> Vec<Candidate<Item>> {
+        let listed = std::fs::read_dir(self.paths.tmp()).into_iter().flatten().flatten();
+        let old = listed.filter_map(|entry| {
+            let metadata = std::fs::symlink_metadata(entry.path()).ok()?;
+            durable::is_abandoned(&entry.path()).then(|| Candidate {
+                name: Item::Temporary(entry.path()),
+                rank: Rank::Temporary,
+                bytes: scan::allocated(&metadata),
+                last_access: 0,
+                pinned: false,
+            })
+        });
+        old.collect()
+    }
+
+    /// Evicts at least `bytes`, or all that may go; or only says what would go.
+    pub fn evict(&self, bytes: u64, urgency: Urgency, dry_run: bool) -> Vec<Removed> {
+        let all = self.candidates();
+        let chosen: Vec<&Candidate<Item>> =
+            choose(&all, bytes, urgency).into_iter().map(|i| &all[i]).collect();
+        if dry_run {
+            let would = |c: &&Candidate<Item>| Removed { item: c.name.clone(), bytes: c.bytes };
+            return chosen.iter().map(would).collect();
+        }
+        let mut removed = Vec::new();
+        for batch in chosen.chunks(BATCH) {
+            let mut aside = Vec::new();
+            {
+                let mut state = self.state();
+                let needs = state.needs();
+                for victim in batch {
+                    if let Some(path) = self.take_off(&mut state, &needs, &victim.name) {
+                        aside.push(path);
+                        removed.push(Removed { item: victim.name.clone(), bytes: victim.bytes });
+                    }
+                }
+            }
+            // Freeing the blocks of a large file takes a while; nobody waits for it here.
+            for path in aside {
+                scan::remove(&path);
+            }
+        }
+        removed
+    }
+
+    /// Takes one thing off the lists and its name, unless it is needed by now.
+    fn take_off(
+        &self,
+        state: &mut State,
+        needs: &Needs,
+        item: &Item,
+    ) -> Option<std::path::PathBuf> {
+        if !state.may_go(item, needs) {
+            return None;
+        }
+        let detached = match item {
+            Item::Temporary(path) => Ok(path.clone()),
+            Item::Blob(digest) => self.detach(&self.paths.blob(digest)?),
+            Item::Manifest(digest) => self.detach(&self.paths.manifest(digest)?),
+            Item::Disk(id) => self.detach_disk(&state.disks.get(id)?.path),
+        };
+        let path = match detached {
+            Ok(path) => path,
+            Err(error) => {
+                tracing::warn!(?item, %error, "what was to be evicted cannot be removed");
+                return None;
+            }
+        };
+        match item {
+            Item::Temporary(_) => {}
+            Item::Blob(digest) => {
+                state.blobs.remove(digest);
+                state.pins.forget(&digest.to_string());
+            }
+            Item::Manifest(digest) => {
+                state.manifests.remove(digest);
+                state.pins.forget(&digest.to_string());
+            }
+            Item::Disk(id) => {
+                state.disks.remove(id);
+                state.pins.forget(&id.key());
+                state.pins.set_origin(&id.resolved_digest, None);
+            }
+        }
+        Some(path)
+    }
+
+    /// The time from which on something counts as young.
+    pub fn young_since(&self, min_age: std::time::Duration) -> u64 {
+        let now = self.state().pins.now(wall_clock());
+        now.saturating_sub(u64::try_from(min_age.as_millis()).unwrap_or(u64::MAX))
+    }
+}
