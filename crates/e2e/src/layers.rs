@@ -167,7 +167,8 @@ impl Layer {
         self.tar.resize(self.tar.len().next_multiple_of(512), 0);
     }
 
-    fn finished(&self) -> Vec<u8> {
+    /// The tar, with its end.
+    pub fn tar(&self) -> Vec<u8> {
         let mut tar = self.tar.clone();
         tar.resize(tar.len() + 1024, 0);
         tar
@@ -209,7 +210,7 @@ pub fn write_image(dir: &Path, layers: &[Layer], config: Value) -> Result<String
     let mut descriptors = Vec::new();
     let mut diff_ids = Vec::new();
     for layer in layers {
-        let tar = layer.finished();
+        let tar = layer.tar();
         let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
         gzip.write_all(&tar)?;
         let media_type = "application/vnd.oci.image.layer.v1.tar+gzip";
@@ -276,7 +277,7 @@ mod tests {
             .with(Entry::dir("d/"))
             .with(Entry::file(&format!("d/{long}"), "data").mode(0o4711).owner(7, 8))
             .with(Entry::symlink("l", &long));
-        std::fs::write(dir.path().join("t.tar"), layer.finished()).unwrap();
+        std::fs::write(dir.path().join("t.tar"), layer.tar()).unwrap();
         let out = std::process::Command::new("tar")
             .args(["-tvf", "t.tar"])
             .current_dir(dir.path())

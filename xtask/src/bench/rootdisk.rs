@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 
 use super::idle;
+use portolan_core::Platform;
+
 use super::images::{self, Image};
 use super::measure::{self, Run, median};
 use super::report::{Promise, Report, Row, millis};
@@ -250,7 +252,7 @@ impl Bench {
 
     fn ours(&self, reference: &str, disk: &Path) -> Command {
         let mut command = Command::new(&self.portolan);
-        let platform = format!("linux/{}", std::env::consts::ARCH);
+        let platform = Platform::new("linux", std::env::consts::ARCH).normalised().to_string();
         command.args(["rootdisk", "build", reference, "--platform", &platform]);
         command.arg("--output").arg(disk);
         command
