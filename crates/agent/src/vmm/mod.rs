@@ -115,9 +115,9 @@ impl Kind {
     fn boot_args(self, extra: &str) -> String {
         // `panic=1`: a guest that cannot go on ends its machine instead of standing still.
         let own = match self {
-            // As Firecracker's guide has it: a reset is the end, and there is nothing to probe.
+            // As the guide of Firecracker has it: a reset is the end.
             Self::Firecracker => "console=ttyS0 quiet panic=1 reboot=k pci=off",
-            Self::Qemu => "console=ttyS0 quiet panic=1 reboot=t",
+            Self::Qemu => "console=ttyS0 quiet panic=1 reboot=t pci=off",
         };
         format!("{own} {extra}").trim_end().to_owned()
     }
@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn what_the_operator_adds_to_the_command_line_comes_last() {
-        assert!(Kind::Qemu.boot_args("loglevel=7").ends_with("reboot=t loglevel=7"));
+        assert!(Kind::Qemu.boot_args("loglevel=7").ends_with("pci=off loglevel=7"));
         assert!(Kind::Firecracker.boot_args("").ends_with("pci=off"));
     }
 }
