@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 mod agent;
+mod crash;
 mod fixture;
 mod http;
 mod idle;
@@ -39,6 +40,12 @@ enum Suite {
     Rootdisk(rootdisk::Args),
     /// The host agent with 1,000 cached disks and 10,000 instances: each call, each start, memory
     Agent,
+    /// Kills the agent over and over, anywhere, and looks at what is left
+    Crash {
+        /// How often, in each test
+        #[arg(long, default_value_t = 5_000)]
+        kills: u64,
+    },
     /// Only make the images that `rootdisk` measures with; the next run finds them
     Images(rootdisk::Args),
     /// The limit itself, in a process of its own: BLOB TAR-BYTES pairs
@@ -54,6 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Registry => registry::run(args.runs)?,
         Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
         Suite::Agent => agent::run(args.runs)?,
+        Suite::Crash { kills } => return crash::run(*kills),
         Suite::Images(images) => return rootdisk::images(images),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),
         Suite::MakeLayers { dir, debootstrap } => return maker::make(dir, debootstrap),

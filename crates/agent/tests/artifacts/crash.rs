@@ -133,10 +133,13 @@ fn run_and_kill(mut child: Child, dice: &mut Dice, held: &mut BTreeMap<String, D
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn five_hundred_kills_lose_no_pinned_disk_and_leave_nothing_half_done() {
+    /// `PORTOLAN_KILLS` for more, as `cargo xtask bench crash` wants them.
     const ROUNDS: u64 = 500;
     if std::env::var(CHILD).is_ok() {
         return;
     }
+    let rounds = std::env::var("PORTOLAN_KILLS").ok().and_then(|n| n.parse().ok());
+    let rounds = rounds.unwrap_or(ROUNDS).max(ROUNDS);
     let server = FaultServer::holding(&small(0));
     for n in 1..IMAGES {
         let mut registry = server.registry();
@@ -147,7 +150,7 @@ async fn five_hundred_kills_lose_no_pinned_disk_and_leave_nothing_half_done() {
     let sides: Vec<_> = (0..2)
         .map(|side| {
             let host = server.host();
-            tokio::task::spawn_blocking(move || kill_rounds(side, ROUNDS / 2, &host))
+            tokio::task::spawn_blocking(move || kill_rounds(side, rounds / 2, &host))
         })
         .collect();
     let mut seen = Seen::default();
@@ -157,7 +160,7 @@ async fn five_hundred_kills_lose_no_pinned_disk_and_leave_nothing_half_done() {
         seen.disks += more.disks;
         seen.held += more.held;
     }
-    eprintln!("{ROUNDS} kills in {:?}: {seen:?}", started.elapsed());
+    eprintln!("{rounds} kills in {:?}: {seen:?}", started.elapsed());
     // Otherwise nothing was proven.
     assert!(seen.half_done > 10 && seen.disks > 50 && seen.held > 50, "{seen:?}");
 }
