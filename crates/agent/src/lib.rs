@@ -13,6 +13,7 @@
 //! | `client` | the other side of it, for the command line |
 //! | `report` | telling a control plane and a Kubernetes node |
 //! | `mirror` | the verified cache as a read-only registry |
+//! | `run` | all of it together |
 //! | `logging` | lines of text or JSON |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
@@ -47,6 +48,7 @@ pub mod pins;
 pub mod pressure;
 pub mod reason;
 pub mod report;
+pub mod run;
 pub mod server;
 pub mod spec;
 pub mod store;

@@ -1,11 +1,82 @@
 //! `portolan-agent`: fetch, verify, cache, boot.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use clap::Parser;
+use portolan_agent::logging::{self, LogFormat};
+use portolan_agent::run;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// Run digest-pinned images in microVMs from a verified cache
+#[derive(Debug, Parser)]
+#[command(name = "portolan-agent", version, max_term_width = 100)]
+#[command(
+    after_help = "Examples:\n  portolan-agent --config /etc/portolan/agent.toml\n  portolan-agent --root ./data --socket ./agent.sock\n\nPORTOLAN_LOG sets what is logged, such as portolan_agent=debug. Machines outlive the agent:\nending it ends none of them, and the next one takes them over."
+)]
+struct Args {
+    /// Everything the agent keeps; /var/lib/portolan, or a user's own data directory
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Where the API listens; agent.sock in the root
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// The configuration; all defaults when not given
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// How a line of the log looks
+    #[arg(long, value_enum, default_value_t)]
+    log_format: LogFormat,
+}
+
+#[allow(clippy::print_stderr, reason = "the last words of a program")]
 fn main() -> ExitCode {
     // First of all: a machine's shim has no threads, no runtime and no log.
     if let Some(code) = portolan_agent::vmm::shim::run_if_asked() {
         return code;
     }
-    ExitCode::SUCCESS
+    match start(Args::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn start(args: Args) -> anyhow::Result<()> {
+    logging::start(args.log_format)?;
+    let config = run::configure(args.config.as_deref(), args.root, args.socket)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    runtime.context("start the async runtime")?.block_on(async {
+        let shutdown = CancellationToken::new();
+        watch_signals(shutdown.clone())?;
+        run::run(config, shutdown).await.map_err(anyhow::Error::new)
+    })
+}
+
+/// The first signal ends in order, the second at once.
+fn watch_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate()).context("watch for SIGTERM")?;
+    let mut interrupt = signal(SignalKind::interrupt()).context("watch for SIGINT")?;
+    tokio::spawn(async move {
+        let mut asked = 0;
+        loop {
+            let code = tokio::select! {
+                _ = terminate.recv() => 143,
+                _ = interrupt.recv() => 130,
+            };
+            asked += 1;
+            if asked > 1 {
+                tracing::warn!("ended at once");
+                #[allow(clippy::exit, reason = "whoever asks twice does not want to wait")]
+                std::process::exit(code);
+            }
+            tracing::info!("ending; once more ends at once");
+            shutdown.cancel();
+        }
+    });
+    Ok(())
 }

@@ -262,6 +262,13 @@ impl Metrics {
             drop(self.evictions.get_or_create(&labels));
             drop(self.evicted_bytes.get_or_create(&labels));
         }
+        for target in ReportTarget::ALL {
+            for result in ["ok", "error"] {
+                drop(
+                    self.reports.get_or_create(&[("target", target.as_str()), ("result", result)]),
+                );
+            }
+        }
         for phase in Phase::ALL {
             self.instances_in(phase.as_str(), 0);
         }

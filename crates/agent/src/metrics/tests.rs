@@ -35,7 +35,6 @@ fn value(text: &str, series: &str) -> Option<f64> {
 #[test]
 fn the_metrics_have_exactly_these_names_and_types() {
     let metrics = Metrics::new();
-    metrics.reported(ReportTarget::Node, true);
     metrics.api_request("/healthz", http::StatusCode::OK, Duration::ZERO);
     let text = metrics.encode();
     let mut types: Vec<_> =

@@ -1,0 +1,278 @@
+//! The agent as the API and the reports see it.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use http::StatusCode;
+use jiff::Timestamp;
+use portolan_core::HostPlatform;
+use portolan_rootdisk::meta::ROOTDISK_FORMAT_VERSION;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::volumes;
+use crate::api::{
+    CacheReport, Degradation, GcReport, GcRequest, InstanceStatus, InstanceSummary, PoolStatus,
+    PrefetchOutcome, Status, StatusReport, VerifyReport,
+};
+use crate::artifacts::{Artifacts, VerifyError};
+use crate::config::{Config, Percent};
+use crate::id::InstanceId;
+use crate::image::ResolvedImage;
+use crate::instances::{DeleteError, Instances, PutError};
+use crate::metrics::{Metrics, Pool, PoolUse};
+use crate::reason::Reason;
+use crate::report::Source;
+use crate::server::{ApiError, Host, chain};
+use crate::spec::WorkloadSpec;
+
+/// How often the agent looks at itself. Phases, disks and the reports follow within this time.
+const LOOK: Duration = Duration::from_secs(1);
+/// How many looks until the scratch disks are added up again, which reads every folder.
+const LOOKS_PER_SUM: u32 = 60;
+
+/// Cache and instances together.
+#[derive(Debug)]
+pub(super) struct Agent {
+    artifacts: Artifacts,
+    instances: Instances,
+    metrics: Arc<Metrics>,
+    volumes: PathBuf,
+    high_water: Percent,
+    node: String,
+    platform: String,
+    started_at: Timestamp,
+    /// How full `instances/` was when last looked at; none before the first look.
+    pool: Mutex<Option<PoolUse>>,
+    changes: watch::Sender<u64>,
+}
+
+impl Agent {
+    pub(super) fn new(
+        config: &Config,
+        artifacts: Artifacts,
+        instances: Instances,
+        platform: HostPlatform,
+        node: String,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self {
+            volumes: artifacts.paths().instances(),
+            artifacts,
+            instances,
+            metrics,
+            high_water: config.cache.high_water_percent,
+            node,
+            platform: platform.platform.to_string(),
+            started_at: Timestamp::now(),
+            pool: Mutex::default(),
+            changes: watch::Sender::new(0),
+        }
+    }
+
+    /// Looks at disks and phases until `shutdown`, counts what is seen and says what changed.
+    pub(super) async fn watch(self: Arc<Self>, shutdown: CancellationToken) {
+        let mut looks = 0;
+        loop {
+            let (this, sum) = (Arc::clone(&self), looks % LOOKS_PER_SUM == 0);
+            looks += 1;
+            // A panic there is told by its own message; the next look is made all the same.
+            let _ = tokio::task::spawn_blocking(move || this.look(sum)).await;
+            tokio::select! {
+                () = tokio::time::sleep(LOOK) => {}
+                () = shutdown.cancelled() => return,
+            }
+        }
+    }
+
+    fn look(&self, sum: bool) {
+        let known = self.pool().filter(|_| !sum).map(|pool| pool.used_bytes);
+        match volumes::look(&self.volumes, self.high_water, known) {
+            Ok(now) => {
+                *self.pool.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+                self.metrics.pool(Pool::Volumes, now);
+            }
+            Err(error) => tracing::warn!(%error, "the scratch disks cannot be looked at"),
+        }
+        let degraded = self.degraded();
+        self.metrics.set_degraded(!degraded.is_empty());
+        let seen = self.fingerprint(&degraded);
+        self.changes.send_if_modified(|last| std::mem::replace(last, seen) != seen);
+    }
+
+    /// One number for everything that is worth telling at once; free bytes are not.
+    fn fingerprint(&self, degraded: &[Degradation]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        degraded.iter().for_each(|one| one.reason.hash(&mut hasher));
+        for one in self.instances.summaries(None, usize::MAX) {
+            (one.id, one.phase, one.reason, one.resolved_digest, one.started_at).hash(&mut hasher);
+        }
+        hasher.finish()
+    }
+
+    fn pool(&self) -> Option<PoolUse> {
+        *self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn degraded(&self) -> Vec<Degradation> {
+        let full = |message: String| Degradation { reason: Reason::DiskFull, message };
+        let pressure = self.artifacts.pressure();
+        let cache = pressure.degraded.then(|| {
+            full(pressure.message.unwrap_or_else(|| "there is no room in the cache".to_owned()))
+        });
+        let volumes = self.pool().filter(|pool| pool.pressure).map(|pool| {
+            full(format!(
+                "the file system of the scratch disks has {} bytes left; delete instances, or make it larger",
+                pool.free_bytes
+            ))
+        });
+        cache.into_iter().chain(volumes).collect()
+    }
+}
+
+impl Source for Agent {
+    fn report(&self) -> StatusReport {
+        let instances = self.instances.summaries(None, usize::MAX);
+        StatusReport { status: self.status(), instances }
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+}
+
+impl Host for Agent {
+    fn put(
+        &self,
+        id: InstanceId,
+        spec: WorkloadSpec,
+    ) -> BoxFuture<'_, Result<(InstanceStatus, bool), ApiError>> {
+        async move { self.instances.put(id, spec).await.map_err(|error| not_put(&error)) }.boxed()
+    }
+
+    fn get(&self, id: &InstanceId) -> Option<InstanceStatus> {
+        self.instances.get(id)
+    }
+
+    fn summaries(&self, after: Option<&InstanceId>, limit: usize) -> Vec<InstanceSummary> {
+        self.instances.summaries(after, limit)
+    }
+
+    fn delete<'a>(&'a self, id: &'a InstanceId) -> BoxFuture<'a, Result<bool, ApiError>> {
+        async move { self.instances.delete(id).await.map_err(|error| not_deleted(&error)) }.boxed()
+    }
+
+    fn console(&self, id: &InstanceId) -> PathBuf {
+        self.instances.console(id)
+    }
+
+    fn prefetch<'a>(
+        &'a self,
+        image: &'a ResolvedImage,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, PrefetchOutcome> {
+        async move {
+            let resolved_digest = Some(image.resolved_digest.to_string());
+            match self.artifacts.prefetch(image, cancel).await {
+                Ok(artifact) => PrefetchOutcome {
+                    resolved_digest,
+                    rootdisk_key: Some(artifact.key),
+                    cached: Some(artifact.cached),
+                    reason: None,
+                    message: None,
+                },
+                Err(error) => PrefetchOutcome {
+                    resolved_digest,
+                    rootdisk_key: None,
+                    cached: None,
+                    reason: Some(error.reason()),
+                    message: Some(chain(&error)),
+                },
+            }
+        }
+        .boxed()
+    }
+
+    fn cache(&self) -> BoxFuture<'_, Result<CacheReport, ApiError>> {
+        let artifacts = self.artifacts.clone();
+        async move {
+            let report = tokio::task::spawn_blocking(move || artifacts.cache()).await;
+            report.map_err(|error| ApiError::internal("look at the cache", &error))
+        }
+        .boxed()
+    }
+
+    fn gc(&self, request: GcRequest) -> BoxFuture<'_, Result<GcReport, ApiError>> {
+        async move { Ok(self.artifacts.gc(request).await) }.boxed()
+    }
+
+    fn verify<'a>(&'a self, key: &'a str) -> BoxFuture<'a, Result<Option<VerifyReport>, ApiError>> {
+        async move {
+            let cancel = CancellationToken::new();
+            let _cancelled_with_the_call = cancel.clone().drop_guard();
+            match self.artifacts.verify(key, &cancel).await {
+                Ok(report) => Ok(Some(report)),
+                Err(VerifyError::Unknown { .. }) => Ok(None),
+                Err(error) => Err(ApiError::internal("compare the root disk", &error)),
+            }
+        }
+        .boxed()
+    }
+
+    fn status(&self) -> Status {
+        let pressure = self.artifacts.pressure();
+        let cache = PoolStatus {
+            used_bytes: pressure.cache_bytes,
+            free_bytes: pressure.available_bytes,
+            size_bytes: pressure.filesystem_bytes,
+            pressure: pressure.degraded,
+        };
+        let volumes = self.pool();
+        let pools = BTreeMap::from([
+            (Pool::Cache.as_str().to_owned(), cache),
+            (Pool::Volumes.as_str().to_owned(), volumes.unwrap_or_default().into()),
+        ]);
+        Status {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node: self.node.clone(),
+            platform: self.platform.clone(),
+            rootdisk_format_version: ROOTDISK_FORMAT_VERSION.to_owned(),
+            started_at: self.started_at,
+            time: Timestamp::now(),
+            // Nothing is served before pins are right and instances are known; the disks are looked
+            // at in the first second after.
+            ready: volumes.is_some(),
+            degraded: self.degraded(),
+            pools,
+            instances: self.instances.phases(),
+        }
+    }
+}
+
+fn not_put(error: &PutError) -> ApiError {
+    match error {
+        PutError::Deleting { .. } => {
+            ApiError::new(StatusCode::CONFLICT, "being_deleted", error.to_string())
+        }
+        PutError::Write { source, .. } if source.is_full() => {
+            ApiError::of(Reason::DiskFull, chain(error))
+                .hint("free some on the file system of the agent's root")
+        }
+        PutError::Write { .. } => ApiError::internal("put an instance", error),
+    }
+}
+
+fn not_deleted(error: &DeleteError) -> ApiError {
+    match error {
+        DeleteError::Slow { .. } => {
+            ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", error.to_string())
+                .hint("ask again; it goes on by itself")
+        }
+        DeleteError::Mark { .. } => ApiError::internal("delete an instance", error),
+    }
+}
