@@ -56,7 +56,7 @@ pub async fn look(dir: &Path) -> io::Result<Found> {
         if let Some(lock) = free {
             // A shim that was started and has not come to the lock yet must not begin after this
             // look: without orders it goes again.
-            super::launch::remove(&dir.join(files::ORDERS))?;
+            super::layout::remove(&dir.join(files::ORDERS))?;
             let end = files::read(dir, files::ENDED);
             drop(lock);
             return Ok(Found::Nothing(end));

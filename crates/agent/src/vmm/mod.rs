@@ -7,7 +7,7 @@
 //! | `shim` | the parent of a VMM, which outlives the agent |
 //! | `lock`, `files`, `process` | how agent and shim find each other again |
 //! | `machine` | one machine: found, watched, stopped |
-//! | `launch` | from a root disk to a started machine |
+//! | `launch`, `layout`, `scratch` | from a root disk to a started machine |
 //! | `console` | what comes out of a guest |
 //! | `accel` | whether KVM works here |
 
@@ -17,6 +17,7 @@ pub mod description;
 pub mod files;
 pub mod firecracker;
 mod launch;
+mod layout;
 mod lock;
 pub mod machine;
 pub mod process;
@@ -31,8 +32,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::OnceCell;
 
 pub use accel::AccelChoice;
-pub(crate) use launch::remove;
 pub use launch::{Launch, LaunchError};
+pub(crate) use layout::remove;
 pub use lock::MachineLock;
 pub use machine::{Found, Machine, look};
 

@@ -204,7 +204,7 @@ async fn a_locked_folder_without_a_machine_is_left_alone_until_it_is_free() {
 #[tokio::test(flavor = "multi_thread")]
 async fn agents_killed_anywhere_lose_nothing_and_leave_nothing() {
     /// Few enough for every day; `PORTOLAN_KILLS` for more.
-    const KILLS: u32 = 20;
+    const KILLS: u32 = 100;
     let kills = std::env::var("PORTOLAN_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS);
     let dir = tempfile::tempdir().unwrap();
     let host = Host::new(dir.path());
