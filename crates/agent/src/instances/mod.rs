@@ -35,7 +35,7 @@ use crate::api::{InstanceStatus, InstanceSummary, Phase};
 use crate::id::InstanceId;
 use crate::metrics::Metrics;
 use crate::paths::Paths;
-use crate::spec::WorkloadSpec;
+use crate::spec::{DesiredState, WorkloadSpec};
 use crate::vmm::{Vmm, files};
 use state::State;
 
@@ -219,12 +219,23 @@ impl Instances {
         blocking(move || state::write_spec(&dir, &written))
             .await
             .map_err(|source| PutError::Write { id, source })?;
-        {
+        let (before, after) = {
             let mut record = entry.record();
-            record.spec = spec;
+            let before = record.state.phase;
+            let last = std::mem::replace(&mut record.spec, spec);
             record.broken = None;
+            // It was wanted stopped in between, whether or not anybody came to look meanwhile.
+            if last.desired_state == DesiredState::Stopped {
+                record.state.settled = None;
+            }
+            // From here on nobody may take the end of the last run for the end of this one.
+            if matches!(before, Phase::Stopped | Phase::Failed) && worker::wants_machine(&record) {
+                record.state.wait();
+            }
             std::mem::take(&mut record.changed).cancel();
-        }
+            (before, record.state.phase)
+        };
+        self.inner.count(Some(before), Some(after));
         worker::ensure(&self.inner, &entry);
         Ok((status(&entry), false))
     }

@@ -85,11 +85,17 @@ impl State {
         self.message = Some(message);
     }
 
-    /// A new start begins.
-    pub(super) fn begin(&mut self, fingerprint: &str) {
-        self.to(Phase::Fetching);
+    /// A new start is wanted: what came of the last one is over.
+    pub(super) fn wait(&mut self) {
+        self.to(Phase::Pending);
         (self.exit, self.ended_at, self.started_at) = (None, None, None);
         (self.cached, self.settled) = (None, None);
+    }
+
+    /// A new start begins.
+    pub(super) fn begin(&mut self, fingerprint: &str) {
+        self.wait();
+        self.phase = Phase::Fetching;
         self.started = Some(fingerprint.to_owned());
     }
 

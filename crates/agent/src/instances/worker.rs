@@ -308,9 +308,12 @@ impl Worker {
     /// Nothing runs and nothing should.
     async fn settle(&self) {
         self.release().await;
-        self.set(|state| {
-            state.to(Phase::Stopped);
-            state.settled = None;
+        self.change(|record| {
+            record.state.settled = None;
+            // Wanted running again meanwhile, it waits for that and has not stopped.
+            if !wants_machine(record) {
+                record.state.to(Phase::Stopped);
+            }
         })
         .await;
     }
@@ -385,10 +388,14 @@ impl Worker {
     /// Changes the state, in memory and on disk. A disk that does not take it must not keep a
     /// machine from being ended; the next agent sees the machine itself.
     async fn set(&self, change: impl FnOnce(&mut state::State)) {
+        self.change(|record| change(&mut record.state)).await;
+    }
+
+    async fn change(&self, change: impl FnOnce(&mut Record)) {
         let (before, state) = {
             let mut record = self.entry.record();
             let before = record.state.phase;
-            change(&mut record.state);
+            change(&mut record);
             (before, record.state.clone())
         };
         self.inner.count(Some(before), Some(state.phase));

@@ -140,6 +140,24 @@ async fn a_second_start_sees_a_fresh_scratch_disk() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_and_running_again_is_a_second_start_however_quick() {
+    let dir = tempfile::tempdir().unwrap();
+    let host = Host::new(dir.path());
+    let instances = host.open(|_| {});
+    let mut ends = std::collections::BTreeSet::new();
+    for _ in 0..5 {
+        // Nobody waits until it was seen to be wanted stopped.
+        instances.put(id("a"), spec(&["exit", "0"], "stopped")).await.unwrap();
+        let put = instances.put(id("a"), spec(&["exit", "0"], "running")).await.unwrap().0;
+        let over = matches!(put.phase, Phase::Stopped | Phase::Failed) || put.exit.is_some();
+        assert!(!over, "the end of the last run is not that of this one: {put:?}");
+        let ended = wait(&instances, "a", |status| status.exit.is_some()).await;
+        assert_eq!(ended.phase, Phase::Stopped);
+        assert!(ends.insert(ended.ended_at.unwrap()), "each time it really ran");
+    }
+}
+
 /// Waits until the instance's state on disk knows of no spec that has run its course.
 async fn state_settled(host: &Host, name: &str) {
     loop {
