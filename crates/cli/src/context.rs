@@ -39,8 +39,8 @@ pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Fai
 pub(crate) fn start_logging(verbose: u8) -> Result<(), Failure> {
     let level = match verbose {
         0 => "warn",
-        1 => "portolan=info,portolan_registry=info",
-        _ => "portolan=trace,portolan_registry=trace",
+        1 => "portolan=info,portolan_registry=info,portolan_rootdisk=info",
+        _ => "portolan=trace,portolan_registry=trace,portolan_rootdisk=trace",
     };
     let wanted = std::env::var(LOG).ok().filter(|value| !value.is_empty());
     let filter = EnvFilter::builder()

@@ -6,7 +6,7 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use support::{HELLO, Server, portolan, run};
@@ -85,35 +85,54 @@ fn what_cannot_be_built_says_why_and_leaves_nothing() {
     assert_eq!(said.code, 4, "{}", said.err);
 }
 
-#[test]
-fn an_interrupt_ends_the_build_and_cleans_up() {
-    let home = tempfile::tempdir().unwrap();
-    let out = tempfile::tempdir().unwrap();
-    // A registry that takes the call and never answers the blob: the build waits.
+/// A build that waits for a layer which never comes, its temp file made.
+fn waiting_build(home: &Path, out: &Path) -> Child {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let layout = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/images/hello");
     // It ends with the test program.
     std::thread::spawn(move || silent_registry(&listener, &layout));
-    let mut child = portolan(home.path())
+    let mut child = portolan(home)
         .args(["rootdisk", "build", &format!("{address}/hello:1"), "--platform", "linux/amd64"])
         .arg("--output")
-        .arg(out.path().join("x.ext4"))
+        .arg(out.join("x.ext4"))
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let patience = Instant::now();
-    while names(out.path()).is_empty() {
+    while names(out).is_empty() {
         assert!(patience.elapsed() < Duration::from_secs(60), "the build did not begin");
         assert!(child.try_wait().unwrap().is_none(), "the build ended early");
         std::thread::sleep(Duration::from_millis(5));
     }
-    let pid = rustix::process::Pid::from_child(&child);
-    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(names(out.path()).is_empty());
+    child
+}
+
+#[test]
+fn an_interrupt_ends_the_build_and_cleans_up() {
+    let home = tempfile::tempdir().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let child = waiting_build(home.path(), out.path());
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, signal).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(130), "{said}");
+        assert!(names(out.path()).is_empty());
+    }
+}
+
+#[test]
+fn a_killed_build_leaves_no_disk() {
+    let home = tempfile::tempdir().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let mut child = waiting_build(home.path(), out.path());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let left = names(out.path());
+    assert_eq!(left.len(), 1, "{left:?}");
+    assert!(!left[0].contains("x."), "neither the disk nor what is known of it: {left:?}");
 }
 
 /// Answers manifests and configs from a layout; a layer's request is read and left waiting.

@@ -1,5 +1,6 @@
 //! `portolan rootdisk build REF --output FILE`
 
+use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use portolan_rootdisk::build::{
 use portolan_rootdisk::fetch::{self, Keep, KeepInLayout, PlaceLayers};
 use portolan_rootdisk::limits::Limits;
 use portolan_rootdisk::meta::{self, Metadata, MetadataError};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{progress, size};
@@ -88,7 +91,9 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 
     let media_type = resolved.chosen().media_type.clone();
     let cancel = CancellationToken::new();
-    let interrupt = tokio::spawn(cancel_on_signal(cancel.clone()));
+    let interrupt = cancel_on_signal(cancel.clone())
+        .context("set a signal handler")
+        .map_err(|error| Failure::new(Exit::Transport, error))?;
     let watch = progress::listener(global.progress, &image.layers, cancel.clone());
     let request =
         Request { resolved_digest: digest, layers: image.layers.clone(), options: options(&args) };
@@ -187,19 +192,17 @@ fn publish(built: Built, args: &Args, dir: &Path, meta: &Path) -> Result<Metadat
     Ok(metadata)
 }
 
-async fn cancel_on_signal(cancel: CancellationToken) {
-    use tokio::signal::unix::{SignalKind, signal};
-    // Where no handler can be set, a signal ends the program as it always does.
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
-    }
-    cancel.cancel();
+/// Cancels when this program is asked to end. The handlers are set when this returns.
+fn cancel_on_signal(cancel: CancellationToken) -> io::Result<JoinHandle<()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        cancel.cancel();
+    }))
 }
 
 fn failure(error: BuildError) -> Failure {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::layer::{Done, Shared};
 use super::sink::MetadataSink;
@@ -43,7 +43,7 @@ pub fn build(
     watch: &Arc<dyn Watch>,
 ) -> Result<Built, BuildError> {
     let stop = Arc::new(AtomicBool::new(false));
-    let result = Build { request, source, watch, stop }.run(temp_dir);
+    let result = Build { request, source, watch, stop, began: Instant::now() }.run(temp_dir);
     if result.is_err() {
         source.stop();
     }
@@ -56,6 +56,7 @@ struct Build<'a> {
     watch: &'a Arc<dyn Watch>,
     /// Set at the first failure.
     stop: Arc<AtomicBool>,
+    began: Instant,
 }
 
 /// What the layers came to.
@@ -67,6 +68,12 @@ struct Unpacked {
 }
 
 impl Build<'_> {
+    fn phase(&self, phase: Phase) {
+        let digest = &self.request.resolved_digest;
+        tracing::debug!(resolved_digest = %digest, ?phase, after = ?self.began.elapsed(), "build");
+        self.watch.phase(phase);
+    }
+
     fn run(&self, temp_dir: &Path) -> Result<Built, BuildError> {
         let Request { resolved_digest, layers, options } = self.request;
         let limits = &options.limits;
@@ -74,10 +81,10 @@ impl Build<'_> {
         let sizes: Vec<u64> = layers.iter().map(|layer| layer.descriptor.size).collect();
         let plan = Plan::new(ext4::FIRST_DATA_BLOCK, &sizes, max_bytes)?;
         let disk = Disk::create(temp_dir, options.direct_io)?;
-        self.watch.phase(Phase::Layers);
+        self.phase(Phase::Layers);
         let Unpacked { merged, end, mut stats } = self.unpack(&plan, &disk)?;
 
-        self.watch.phase(Phase::Filesystem);
+        self.phase(Phase::Filesystem);
         let Merged { tree, losers, .. } = merged;
         stats.lost_bytes = losers.iter().map(Run::bytes).sum();
         disk.lose(&losers, &|| self.watch.cancelled())?;
@@ -102,9 +109,10 @@ impl Build<'_> {
             false => None,
         };
 
-        self.watch.phase(Phase::Flush);
+        self.phase(Phase::Flush);
         stats.direct = disk.is_direct();
         let (disk, checksum, allocated_bytes) = disk.finish()?;
+        tracing::debug!(resolved_digest = %resolved_digest, ?stats, after = ?self.began.elapsed(), "built");
         let size_bytes = verity.as_ref().map_or(geometry.size_bytes, |tree| tree.size_bytes);
         let metadata = Metadata {
             resolved_digest: *resolved_digest,
@@ -249,7 +257,7 @@ impl Build<'_> {
         uuid: [u8; 16],
         disk: &Disk,
     ) -> Result<Verity, BuildError> {
-        self.watch.phase(Phase::Verity);
+        self.phase(Phase::Verity);
         let salt = identity::salt(&self.request.resolved_digest);
         let params = Params { data_blocks: geometry.blocks, uuid, salt };
         verity::append(params, disk, &|| self.watch.cancelled())
