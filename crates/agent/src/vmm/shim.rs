@@ -62,6 +62,8 @@ pub fn run_if_asked() -> Option<ExitCode> {
     let run = args.next().and_then(|run| run.into_string().ok()).unwrap_or_default();
     // Away from the agent's terminal and its signals. Only a group's leader is refused.
     let _ = rustix::process::setsid();
+    // Started by way of `/proc/self/exe`, lists of processes would show it as "exe".
+    let _ = rustix::thread::set_name(c"portolan-shim");
     let dir = Path::new(".");
     match attend(dir, &run) {
         Ok(()) => Some(ExitCode::SUCCESS),
