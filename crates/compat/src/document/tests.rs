@@ -1,0 +1,188 @@
+use super::*;
+use crate::diagnostic::Severity;
+
+fn built_in(name: &str) -> bool {
+    matches!(name, "kernelVersion" | "hardware" | "kernelModules")
+}
+
+fn lenient(text: &str) -> Read {
+    read(text.as_bytes(), Mode::Lenient, &built_in)
+}
+
+fn codes(read: &Read) -> Vec<&'static str> {
+    read.diagnostics.iter().map(|one| one.code.as_str()).collect()
+}
+
+/// A document around these namespaces.
+fn with(namespaces: &str) -> String {
+    format!(r#"{{"schemaVersion": "0.1.0", "namespaces": {{{namespaces}}}}}"#)
+}
+
+const P: &str = r#""plugins": {"hardware": {"data": {}}}"#;
+
+fn names(spec: &Spec, ids: &[NamespaceId]) -> Vec<String> {
+    ids.iter().map(|id| spec.namespace(*id).name.clone()).collect()
+}
+
+#[test]
+fn roots_are_what_nobody_refers_to_not_even_to_forbid_it() {
+    let text = with(&format!(
+        r#""b": {{"refs": {{"all": ["c"], "noneOf": ["d"]}}}}, "c": {{{P}}}, "d": {{{P}}}, "a": {{{P}}}"#
+    ));
+    let spec = lenient(&text).spec.unwrap();
+    assert_eq!(names(&spec, spec.roots()), ["a", "b"]);
+    let order = names(&spec, spec.order());
+    let place = |name: &str| order.iter().position(|one| one == name).unwrap();
+    assert!(place("c") < place("b") && place("d") < place("b"));
+    assert_eq!(
+        spec.namespaces().map(|(_, n)| n.name.as_str()).collect::<Vec<_>>(),
+        ["a", "b", "c", "d"]
+    );
+}
+
+#[test]
+fn refs_among_the_plugins_are_hoisted_with_a_warning_and_refused_strictly() {
+    let text = with(&format!(
+        r#""a": {{"plugins": {{"hardware": {{}}, "refs": {{"all": ["b"]}}}}}}, "b": {{{P}}}"#
+    ));
+    let found = lenient(&text);
+    assert_eq!(codes(&found), ["W_MISPLACED_REFS"]);
+    let spec = found.spec.unwrap();
+    assert_eq!(names(&spec, spec.roots()), ["a"]);
+    assert_eq!(spec.namespace(spec.find("a").unwrap()).plugins.len(), 1);
+    let strict = read(text.as_bytes(), Mode::Strict, &built_in);
+    assert_eq!((strict.spec, strict.diagnostics[0].severity), (None, Severity::Error));
+}
+
+#[test]
+fn refs_in_both_places_and_a_plugin_called_refs_are_errors() {
+    let both = with(&format!(
+        r#""a": {{"refs": {{"all": ["b"]}}, "plugins": {{"refs": {{"all": ["b"]}}}}}}, "b": {{{P}}}"#
+    ));
+    assert_eq!(codes(&lenient(&both)), ["E_REFS_TWICE"]);
+    let plugin = with(r#""a": {"plugins": {"refs": {"data": {}}}}"#);
+    assert_eq!(codes(&lenient(&plugin))[0], "E_NAME");
+}
+
+#[test]
+fn schema_is_an_alias_and_versions_are_checked() {
+    let version = |head: &str| lenient(&format!(r#"{{{head} "namespaces": {{"a": {{{P}}}}}}}"#));
+    let alias = version(r#""schema": "0.1.7","#);
+    assert_eq!(codes(&alias), ["W_SCHEMA_ALIAS"]);
+    assert_eq!(alias.spec.unwrap().schema_version, "0.1.7");
+    assert_eq!(
+        codes(&version(r#""schema": "0.1.0", "schemaVersion": "0.1.1","#)),
+        ["E_SCHEMA_VERSION"]
+    );
+    assert_eq!(
+        codes(&version(r#""schema": "0.1.0", "schemaVersion": "0.1.0","#)),
+        ["W_UNKNOWN_FIELD"]
+    );
+    assert_eq!(codes(&version("")), ["E_MISSING"]);
+    for wrong in ["0.2.0", "1.0.0", "0.1", "0.1.x", "0.1.01", "", "0.1.-1", "0.1.9999999999"] {
+        let found = version(&format!(r#""schemaVersion": "{wrong}","#));
+        assert_eq!(codes(&found), ["E_SCHEMA_VERSION"], "{wrong}");
+    }
+    assert_eq!(codes(&version(r#""schemaVersion": 2,"#)), ["E_TYPE"]);
+}
+
+#[test]
+fn cycles_are_shown_in_order_wherever_they_are() {
+    let text = with(&format!(
+        r#""root": {{{P}}}, "x": {{"refs": {{"all": ["y"]}}}}, "y": {{"refs": {{"oneOf": ["z"]}}}}, "z": {{"refs": {{"noneOf": ["x"]}}}}"#
+    ));
+    let found = lenient(&text);
+    assert_eq!(codes(&found), ["E_CYCLE"]);
+    assert!(found.diagnostics[0].message.ends_with("x -> y -> z -> x"), "{found:?}");
+    let own = lenient(&with(r#""a": {"refs": {"all": ["a"]}}"#));
+    assert!(own.diagnostics[0].message.ends_with("a -> a"), "{own:?}");
+}
+
+#[test]
+fn names_that_lead_nowhere_come_with_the_nearest() {
+    let text = with(&format!(r#""a": {{"refs": {{"all": ["vifo"]}}}}, "vfio": {{{P}}}"#));
+    let found = lenient(&text);
+    assert_eq!(codes(&found), ["E_DANGLING"]);
+    assert_eq!(found.diagnostics[0].suggestion.as_deref(), Some("vfio"));
+    assert_eq!(found.diagnostics[0].path, "/namespaces/a/refs/all/0");
+}
+
+#[test]
+fn lists_that_say_nothing_twice_or_the_contrary() {
+    let refs =
+        |refs: &str| lenient(&with(&format!(r#""a": {{{P}, "refs": {{{refs}}}}}, "b": {{{P}}}"#)));
+    assert_eq!(codes(&refs(r#""all": []"#)), ["W_EMPTY_LIST"]);
+    assert_eq!(codes(&refs(r#""noneOf": []"#)), ["W_EMPTY_LIST"]);
+    assert_eq!(codes(&refs(r#""oneOf": []"#)), ["E_EMPTY_ONE_OF"]);
+    assert_eq!(codes(&refs(r#""all": ["b", "b"]"#)), ["W_DUPLICATE_REF"]);
+    assert_eq!(codes(&refs(r#""all": ["b"], "noneOf": ["b"]"#)), ["E_CONTRADICTION"]);
+    assert_eq!(codes(&refs(r#""oneOf": ["b"], "noneOf": ["b"]"#)), ["E_CONTRADICTION"]);
+    assert_eq!(codes(&refs(r#""any": ["b"]"#)), ["W_UNKNOWN_FIELD"]);
+}
+
+#[test]
+fn a_namespace_that_asks_for_nothing_may_not_be_a_root() {
+    assert_eq!(codes(&lenient(&with(r#""a": {}"#))), ["E_EMPTY_ROOT"]);
+    let inner = lenient(&with(r#""a": {"refs": {"all": ["b"]}}, "b": {}"#));
+    assert_eq!((codes(&inner), inner.spec.is_some()), (vec!["W_EMPTY_NAMESPACE"], true));
+    assert_eq!(codes(&lenient(&with(""))), ["E_NO_NAMESPACES"]);
+    assert_eq!(codes(&lenient(r#"{"schemaVersion": "0.1.0"}"#)), ["E_MISSING"]);
+}
+
+#[test]
+fn names_are_safe_as_file_names() {
+    let long = "a".repeat(129);
+    for bad in ["", "..", ".a", "a/b", "a b", "é", "-a", "a\\u0000", &long] {
+        let found = lenient(&with(&format!(r#""{bad}": {{{P}}}"#)));
+        assert_eq!(codes(&found), ["E_NAME"], "{bad}");
+        let found = lenient(&with(&format!(r#""a": {{"plugins": {{"{bad}": {{}}}}}}"#)));
+        assert_eq!(codes(&found), ["E_NAME"], "{bad}");
+    }
+}
+
+#[test]
+fn fields_and_kinds() {
+    let found = lenient(&with(&format!(r#""a": {{{P}, "plugin": {{}}}}"#)));
+    assert_eq!(codes(&found), ["W_UNKNOWN_FIELD"]);
+    assert_eq!(found.diagnostics[0].suggestion.as_deref(), Some("plugins"));
+    for wrong in [
+        r#""a": 1"#,
+        r#""a": {"plugins": []}"#,
+        r#""a": {"plugins": {"hardware": 1}}"#,
+        r#""a": {"plugins": {"x": {"source": 1}}}"#,
+        r#""a": {"plugins": {"x": {"data": []}}}"#,
+        r#""a": {"refs": []}"#,
+        r#""a": {"refs": {"all": "b"}}"#,
+        r#""a": {"refs": {"all": [1]}}"#,
+    ] {
+        assert!(codes(&lenient(&with(wrong))).contains(&"E_TYPE"), "{wrong}");
+    }
+    assert_eq!(codes(&lenient("[]")), ["E_TYPE"]);
+    assert_eq!(codes(&lenient("{")), ["E_JSON"]);
+    assert_eq!(codes(&lenient(r#"{"a":1,"a":2}"#)), ["E_DUPLICATE_KEY"]);
+    let source = lenient(&with(r#""a": {"plugins": {"hardware": {"source": "https://x"}}}"#));
+    assert_eq!(codes(&source), ["W_SOURCE_IGNORED"]);
+}
+
+#[test]
+fn bounds_hold() {
+    let many: Vec<String> = (0..=MAX_NAMESPACES).map(|n| format!(r#""n{n}": {{{P}}}"#)).collect();
+    assert_eq!(codes(&lenient(&with(&many.join(",")))), ["E_LIMIT"]);
+    let names: Vec<String> = (0..500).map(|n| format!(r#""n{n}""#)).collect();
+    let list = names.join(",");
+    let mut text: Vec<String> =
+        (0..21).map(|n| format!(r#""m{n}": {{"refs": {{"all": [{list}]}}}}"#)).collect();
+    text.extend(names.iter().map(|name| format!(r"{name}: {{{P}}}")));
+    assert_eq!(codes(&lenient(&with(&text.join(",")))), ["E_LIMIT"]);
+}
+
+#[test]
+fn a_chain_of_a_thousand_is_walked_without_recursion() {
+    let chain: Vec<String> = (0..999)
+        .map(|n| format!(r#""n{n}": {{"refs": {{"all": ["n{}"]}}}}"#, n + 1))
+        .chain([format!(r#""n999": {{{P}}}"#)])
+        .collect();
+    let spec = lenient(&with(&chain.join(","))).spec.unwrap();
+    assert_eq!(names(&spec, spec.roots()), ["n0"]);
+    assert_eq!(spec.namespace(spec.order()[0]).name, "n999");
+}
