@@ -2,7 +2,7 @@
 //!
 //! The truth of a running agent is in memory: a pin is taken and a disk looked up under one lock,
 //! in microseconds, and no full disk can keep an instance from giving a pin back. A thread of its
-//! own ([`writer`]) carries every change to `agent.redb` in transactions, pins within
+//! own (`writer`) carries every change to `agent.redb` in transactions, pins within
 //! milliseconds, times of use together with the next pin or twice a minute: reading a cached disk
 //! costs no fsync.
 //!
