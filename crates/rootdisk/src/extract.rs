@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 pub use self::outcome::{ExtractError, Report, Skipped};
 use self::place::Object;
-use crate::ext4::read::{FileKind, Filesystem, Follow, Inode, ReadAt, ReadError};
+use crate::ext4::read::{Budget, FileKind, Filesystem, Follow, Inode, ReadAt, ReadError};
 
 mod outcome;
 mod place;
@@ -29,7 +29,8 @@ pub struct Options {
     pub path: Option<Vec<u8>>,
     /// Write into a directory that has something in it; what is there is never replaced.
     pub into_non_empty: bool,
-    /// Set owners, make devices and set attributes other than `user.*` and ACLs.
+    /// Set owners and the bits that lend them (setuid, setgid), make devices and set attributes
+    /// other than `user.*` and ACLs.
     pub privileged: bool,
     /// Bytes of content to write at most; without it as many as the disk has, since no sound disk
     /// holds more.
@@ -68,6 +69,7 @@ pub fn extract<R: ReadAt>(
         root,
         privileged: options.privileged,
         limit,
+        budget: fs.budget(),
         report: Report::default(),
         first_names: HashMap::new(),
         directories: Vec::new(),
@@ -145,6 +147,8 @@ struct Work<'a, R> {
     root: OwnedFd,
     privileged: bool,
     limit: u64,
+    /// Every block has one owner: all files together take no more of the disk than there is.
+    budget: Budget,
     report: Report,
     /// Where an inode with several names was written first.
     first_names: HashMap<u32, Vec<u8>>,
@@ -216,9 +220,9 @@ impl<R: ReadAt> Work<'_, R> {
     }
 
     fn content(&mut self, file: &File, path: &[u8], inode: &Inode) -> Result<(), ExtractError> {
-        let (limit, bytes) = (self.limit, &mut self.report.bytes);
+        let (limit, bytes, budget) = (self.limit, &mut self.report.bytes, &mut self.budget);
         let mut too_large = false;
-        let read = self.fs.read_file(inode, 0..inode.size, &mut |offset, data| {
+        let read = self.fs.read_file_within(inode, 0..inode.size, budget, &mut |offset, data| {
             *bytes += data.len() as u64;
             too_large = *bytes > limit;
             if too_large {
@@ -309,7 +313,10 @@ impl<R: ReadAt> Work<'_, R> {
             }
         }
         if inode.kind != FileKind::Symlink {
-            let mode = if owned { inode.mode } else { inode.mode & 0o1777 };
+            // A program of a stranger's disk never runs as somebody because it was looked at:
+            // only root, who asked for owners, gets these bits.
+            let trusted = owned && self.privileged;
+            let mode = if trusted { inode.mode } else { inode.mode & 0o1777 };
             if mode != inode.mode {
                 self.report.skipped.set_id_bits += 1;
                 self.report.skipped.note(path, "setuid or setgid");

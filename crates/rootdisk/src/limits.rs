@@ -27,13 +27,14 @@ pub struct Limits {
     pub max_layer_bytes: u64,
     /// All layers, unpacked (128 GiB).
     pub max_total_bytes: u64,
-    /// Unpacked bytes for each compressed one, counted once a layer has passed
-    /// `ratio_floor_bytes`; 0 means any (1,000: gzip cannot do more than 1,032, and only for
-    /// zeros; a layer that really holds gigabytes of zeros needs a higher number).
+    /// Unpacked bytes for each compressed one, and bytes on the disk for each compressed one,
+    /// counted once a layer has passed `ratio_floor_bytes`; 0 means any (1,000: gzip cannot do
+    /// more than 1,032, and only for zeros; a layer that really holds gigabytes of zeros needs a
+    /// higher number).
     pub max_ratio: u64,
     /// Below this unpacked size no ratio is suspicious (64 MiB).
     pub ratio_floor_bytes: u64,
-    /// Tar entries of all layers (4,000,000).
+    /// Tar entries of all layers, and headers that say nothing of use (4,000,000).
     pub max_entries: u64,
     /// One path, or what one symbolic link says (4,095: what the kernel takes).
     pub max_path_bytes: usize,
@@ -85,6 +86,22 @@ impl Default for Limits {
             max_virtual_bytes: 256 * GIB,
             max_allocated_bytes: 128 * GIB,
         }
+    }
+}
+
+impl Limits {
+    /// Whether so many packed bytes may have become so many. `what` names the ratio.
+    pub(crate) fn check_ratio(
+        &self,
+        what: &'static str,
+        unpacked: u64,
+        packed: u64,
+    ) -> Result<(), Exceeded> {
+        let small = self.max_ratio == 0 || unpacked <= self.ratio_floor_bytes;
+        if small || unpacked / self.max_ratio <= packed {
+            return Ok(());
+        }
+        Err(Exceeded { what, limit: self.max_ratio, setting: "max_ratio" })
     }
 }
 

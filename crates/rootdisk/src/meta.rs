@@ -166,9 +166,15 @@ impl Metadata {
     }
 }
 
-/// Where the metadata of the disk in `disk` is: the same name with the extension `.meta.json`.
+/// Where the metadata of the disk in `disk` is: `x.meta.json` beside `x.ext4`, and the whole name
+/// with `.meta.json` behind it for a disk of any other name, since `app-1.2` and `app-1.3` are two.
 pub fn path_beside(disk: &Path) -> PathBuf {
-    disk.with_extension("meta.json")
+    if disk.extension().is_some_and(|extension| extension == "ext4") {
+        return disk.with_extension("meta.json");
+    }
+    let mut name = disk.file_name().unwrap_or_default().to_owned();
+    name.push(".meta.json");
+    disk.with_file_name(name)
 }
 
 #[cfg(test)]
@@ -206,6 +212,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = path_beside(&dir.path().join("abc.ext4"));
         assert!(path.ends_with("abc.meta.json"));
+        for (disk, beside) in [
+            ("dir/app-1.2", "dir/app-1.2.meta.json"),
+            ("app.img", "app.img.meta.json"),
+            (".ext4", ".ext4.meta.json"),
+        ] {
+            assert_eq!(path_beside(Path::new(disk)), Path::new(beside));
+        }
         let written = example();
         written.write(dir.path(), &path).unwrap();
         assert_eq!(Metadata::read(&path).unwrap(), written);

@@ -54,7 +54,7 @@ pub struct Plan {
 /// The disk would have to be larger than it may be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "the disk would reach byte {needed}, more than the {max} it may have, holes included; raise the limit of the virtual size or build the image with fewer, less compressible layers"
+    "the disk would reach byte {needed}, more than the {max} it may have, holes included; raise `max_virtual_bytes` or build the image with fewer, less compressible layers"
 )]
 pub struct TooLarge {
     /// How large it would have to be at least.

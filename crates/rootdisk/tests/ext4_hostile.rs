@@ -216,6 +216,38 @@ fn block_numbers_that_lead_into_themselves_end() {
     look(&disk).unwrap();
 }
 
+/// One block of zeros in the place of a million: walking through it must not take a million steps
+/// for each of its zeros.
+#[test]
+fn a_block_of_zeros_that_all_places_name_ends() {
+    let mut disk = seed("ext2");
+    let long = inode_of(&disk, b"etc/deep/long");
+    let content = disk.windows(1024).position(|block| block == [b'x'; 1024]).unwrap();
+    let number = |at: usize| u32::try_from(at / 1024).unwrap().to_le_bytes();
+    // Three blocks of its content: one names nothing, and each other one names the one before it
+    // everywhere.
+    disk[content..content + 1024].fill(0);
+    for block in [content + 1024, content + 2048] {
+        for place in disk[block..block + 1024].chunks_mut(4) {
+            place.copy_from_slice(&number(block - 1024));
+        }
+    }
+    let inode = find_inode(&disk, &long);
+    disk[inode + 0x28..inode + 0x28 + 60].fill(0);
+    disk[inode + 0x28 + 14 * 4..inode + 0x28 + 15 * 4].copy_from_slice(&number(content + 2048));
+    disk[inode + 0x6c..inode + 0x70].copy_from_slice(&3_u32.to_le_bytes());
+    let (fs, mut given) = (Filesystem::open(disk.as_slice()).unwrap(), 0);
+    let long = fs.lookup(b"etc/deep/long").unwrap();
+    let error = fs
+        .read_file(&long, 0..long.size, &mut |_, bytes| {
+            given += bytes.len();
+            Ok(())
+        })
+        .unwrap_err();
+    assert!(error.to_string().contains("more than once"), "{error}");
+    assert_eq!(given, 0);
+}
+
 /// Where an inode is, by its size and its mode.
 fn find_inode(disk: &[u8], inode: &Inode) -> usize {
     let size = u32::try_from(inode.size).unwrap().to_le_bytes();

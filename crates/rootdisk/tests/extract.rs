@@ -1,10 +1,9 @@
 //! A disk's tree to a directory: all of it, and nothing outside.
 #![allow(clippy::unwrap_used, reason = "test code outside #[test] functions")]
 
+mod ext4_support;
 #[path = "common/images.rs"]
 mod images;
-#[path = "../../registry/tests/common/skip.rs"]
-mod skip;
 #[path = "common/sparse.rs"]
 mod sparse;
 
@@ -12,9 +11,12 @@ use std::fs::{self, File};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::Path;
 
+use ext4_support::skip;
+use ext4_support::{Builder, xattr};
 use images::{debugfs, have_tools, planted};
 use portolan_rootdisk::ext4::read::Filesystem;
 use portolan_rootdisk::extract::{ExtractError, Options, Report, extract};
+use portolan_rootdisk::tree::{Device, Kind, Tree};
 
 fn open(image: &Path) -> Filesystem<File> {
     Filesystem::open(File::open(image).unwrap()).unwrap()
@@ -37,6 +39,9 @@ fn modes_times_links_and_holes_are_kept() {
     }
     let planted = planted(&["-t", "ext4"]);
     debugfs(&planted.image, "rmdir lost+found");
+    // The root was written to just now, which may be a second later than the tree.
+    let planting = fs::symlink_metadata(&planted.tree).unwrap().mtime();
+    debugfs(&planted.image, &format!("set_inode_field / mtime @{planting}"));
     let dir = tempfile::tempdir().unwrap();
     let out = dir.path().join("out");
     let report = extract(&open(&planted.image), &out, &unprivileged()).unwrap();
@@ -49,7 +54,7 @@ fn modes_times_links_and_holes_are_kept() {
         let (expected, found) =
             (fs::symlink_metadata(&theirs).unwrap(), fs::symlink_metadata(&ours).unwrap());
         count += 1;
-        assert_eq!(found.mode(), expected.mode(), "{at:?}");
+        assert_eq!(found.mode(), expected.mode() & !0o6000, "{at:?}");
         assert_eq!(found.mtime(), expected.mtime(), "{at:?}");
         if expected.is_dir() {
             let names = |dir: &Path| {
@@ -94,14 +99,61 @@ fn root_makes_devices_and_sets_capabilities() {
         return skip::skip("only root may");
     }
     let dir = tempfile::tempdir().unwrap();
-    let fs = Filesystem::open(seed("plain")).unwrap();
-    let report = extract(&fs, &dir.path().join("out"), &Options::default()).unwrap();
+    let (disk, out) = (dir.path().join("disk"), dir.path().join("out"));
+    let capability = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut builder = Builder::new();
+    let tool = builder.file(Tree::ROOT, b"tool", b"x");
+    builder.set(tool, |a| a.xattrs = Box::new([xattr("security.capability", capability)]));
+    let device = Device { major: 1, minor: 3 };
+    builder.add(Tree::ROOT, b"null", Kind::CharDevice(device));
+    builder.write(&disk);
+    let report = extract(&open(&disk), &out, &Options::default()).unwrap();
     if report.skipped.devices > 0 {
         return skip::skip("this root may make no devices");
     }
-    let null = fs::symlink_metadata(dir.path().join("out/null")).unwrap();
+    let null = fs::symlink_metadata(out.join("null")).unwrap();
     assert!(null.file_type().is_char_device());
     assert_eq!(null.rdev(), rustix::fs::makedev(1, 3));
+    if report.skipped.xattrs > 0 {
+        return skip::skip("this root may set no capabilities");
+    }
+    let mut value = [0; 64];
+    let length =
+        rustix::fs::lgetxattr(out.join("tool"), "security.capability", &mut value).unwrap();
+    assert_eq!(value[..length], *capability);
+}
+
+#[test]
+fn setuid_bits_are_for_root_who_sets_owners() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = seed("plain");
+    let fs = Filesystem::open(disk.as_slice()).unwrap();
+    let short = fs.lookup(b"etc/short").unwrap();
+    // The inode is found by its mode and size, and gets both bits and this user as its owner.
+    let (mode, size) = ((0x8000 | short.mode).to_le_bytes(), 9_u32.to_le_bytes());
+    let inode = (0..disk.len() - 256)
+        .step_by(128)
+        .find(|at| disk[*at..at + 2] == mode && disk[at + 4..at + 8] == size)
+        .expect("the inode is in the table");
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    disk[inode..inode + 2].copy_from_slice(&0x8de8_u16.to_le_bytes());
+    for (at, half) in [(0x02, uid), (0x18, gid), (0x78, uid >> 16), (0x7a, gid >> 16)] {
+        let half = u16::try_from(half & 0xffff).unwrap().to_le_bytes();
+        disk[inode + at..inode + at + 2].copy_from_slice(&half);
+    }
+    let fs = Filesystem::open(disk.as_slice()).unwrap();
+    assert_eq!(fs.lookup(b"etc/short").unwrap().mode, 0o6750);
+    let extracted = |to: &str, options: &Options| {
+        let out = dir.path().join(to);
+        let report = extract(&fs, &out, options).unwrap();
+        let mode = fs::metadata(out.join("etc/short")).unwrap().mode();
+        (mode & 0o7777, report.skipped.set_id_bits)
+    };
+    // It is this user's own file, and still nobody shall run it as this user.
+    assert_eq!(extracted("plain", &unprivileged()), (0o750, 1));
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(extracted("root", &Options::default()), (0o6750, 0));
+    }
 }
 
 #[test]
@@ -175,6 +227,41 @@ fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
     assert_eq!(twice.iter().filter(|entry| *entry.name == *b"d").count(), 2);
     let error = extract(&fs, &dir.path().join("out"), &unprivileged()).unwrap_err();
     assert!(matches!(error, ExtractError::Write { .. }), "{error}");
+}
+
+#[test]
+fn files_that_have_their_blocks_in_common_are_read_once_and_no_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut disk = seed("plain");
+    // Every small file gets the map of the file with holes in it: each by itself is sound.
+    let fs = Filesystem::open(disk.as_slice()).unwrap();
+    let sparse = fs.lookup(b"sparse").unwrap();
+    let size = u32::try_from(sparse.size).unwrap().to_le_bytes();
+    let inodes = |disk: &[u8], size: [u8; 4]| -> Vec<usize> {
+        (0..disk.len() - 256)
+            .step_by(128)
+            .filter(|at| disk[at + 1] >> 4 == 8 && disk[at + 4..at + 8] == size)
+            .collect()
+    };
+    let from = inodes(&disk, size)[0];
+    let small: Vec<usize> = (0..60).flat_map(|n: u32| inodes(&disk, n.to_le_bytes())).collect();
+    let map: Vec<u8> = disk[from + 0x28..from + 0x64].to_vec();
+    let mut changed = 0;
+    for at in small {
+        if disk[at + 0x1a] != 1 {
+            continue;
+        }
+        disk[at + 4..at + 8].copy_from_slice(&size);
+        disk[at + 0x28..at + 0x64].copy_from_slice(&map);
+        changed += 1;
+    }
+    assert!(changed > 20, "{changed}");
+    let fs = Filesystem::open(disk.as_slice()).unwrap();
+    let out = dir.path().join("out");
+    let error =
+        extract(&fs, &out, &Options { max_bytes: Some(u64::MAX), ..unprivileged() }).unwrap_err();
+    let cause = std::error::Error::source(&error).unwrap().to_string();
+    assert!(cause.contains("more than once"), "{error}: {cause}");
 }
 
 #[test]

@@ -191,6 +191,8 @@ fn whiteouts_behind_links() {
     check(&[lower, "d a\nw a/x"], untouched);
     check(&[lower, "o a\nd a"], untouched);
     check(&[lower, "w a"], &["real/ 700 0", "real/x 1 x1", "real/y 2 x1"]);
+    // The second link of one path counts like the first.
+    check(&["l b ..", "w b/b/b\nd b/b 1"], &["b/ 700 1"]);
 }
 
 #[test]

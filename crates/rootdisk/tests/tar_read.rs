@@ -392,6 +392,31 @@ fn greed_is_refused_and_the_limit_named() {
     assert_eq!(setting(default(), &[huge]), "max_file_bytes");
 }
 
+#[test]
+fn headers_of_no_use_count_as_entries() {
+    let records = Tarball::new().add(Item::file("f", "").record("comment", "x")).unfinished();
+    // A header and a block of records, before the file's own header.
+    let records = &records[..1024];
+    let global = Tarball::new().global(&[("comment", b"x")]).unfinished();
+    let skipped = Tarball::of([Item::file(".wh..wh.plnk/1", "")]);
+    let skipped = &skipped[..512];
+    let read = |bytes: &[u8], times: usize| {
+        let tar = bytes.repeat(times);
+        let tar = Tarball::new().raw(&tar).add(Item::file("f", "")).finish();
+        let limits = Limits { max_entries: 10, ..Limits::default() };
+        match read_with(limits, &mut std::iter::once(&tar[..])) {
+            Ok(_) => None,
+            Err(TarError::Limit { source, .. }) => Some(source.setting),
+            Err(other) => panic!("{other:?}"),
+        }
+    };
+    // The first records of an entry are its own, and the entry itself counts.
+    for (bytes, most) in [(records, 10), (&global, 9), (skipped, 9)] {
+        assert_eq!(read(bytes, most), None);
+        assert_eq!(read(bytes, most + 1), Some("max_entries"));
+    }
+}
+
 fn any_item() -> impl Strategy<Value = Item> {
     let name = prop_oneof![
         proptest::collection::vec(1u8..=255, 1..40),

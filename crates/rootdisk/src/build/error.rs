@@ -104,7 +104,7 @@ pub enum BuildError {
     #[error("the image does not fit")]
     TooLarge(#[from] region::TooLarge),
     /// The image holds more data than a disk may take.
-    #[error("the image has more than {max} bytes of files; raise the limit of the allocated size")]
+    #[error("the image has more than {max} bytes of files; raise `max_allocated_bytes`")]
     TooMuchData {
         /// The limit.
         max: u64,

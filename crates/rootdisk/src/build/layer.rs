@@ -1,10 +1,9 @@
-//! One layer from its blob to the disk, on one thread.
+//! One layer from its blob to the disk.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use portolan_core::Hasher;
-
+use super::diff::{DiffHasher, Feed};
 use super::{BuildError, Chunks, LayerInput, LayerSource, SourceError, Watch};
 use crate::codec::{self, Decoder};
 use crate::disk::{Disk, Writers};
@@ -28,6 +27,9 @@ pub(super) struct Shared<'a> {
     pub(super) stop: &'a AtomicBool,
     /// Bytes of file data so far.
     pub(super) data: AtomicU64,
+    /// Layers that are being unpacked.
+    pub(super) busy: AtomicUsize,
+    pub(super) processors: usize,
 }
 
 /// A layer that is in.
@@ -47,30 +49,59 @@ impl Room for Shared<'_> {
         self.disk.reach(u64::from(end) * BLOCK as u64).map_err(PlaceError::Disk)
     }
 
-    fn take(&self, bytes: u64) -> Result<(), PlaceError> {
-        let max = self.budget.limits().max_allocated_bytes;
+    fn take(&self, layer: usize, bytes: u64, of_layer: u64) -> Result<(), PlaceError> {
+        let limits = self.budget.limits();
+        let max = limits.max_allocated_bytes;
         let before = self.data.fetch_add(bytes, Ordering::Relaxed);
         if before.saturating_add(bytes) > max {
-            Err(PlaceError::TooMuchData { max })
-        } else {
-            Ok(())
+            return Err(PlaceError::TooMuchData { max });
         }
+        // A map of holes can put each byte of a file into a group of its own: such a layer is a
+        // bomb on the disk, though not in its tar.
+        let what = "the ratio of what a layer takes on the disk to its packed bytes";
+        let packed = self.layers[layer].descriptor.size;
+        limits.check_ratio(what, of_layer, packed).map_err(PlaceError::Ratio)
     }
 }
 
 impl Shared<'_> {
-    /// Reads a layer to its end.
+    /// Reads a layer to its end, with a second thread for its diff_id.
     pub(super) fn layer(&self, layer: usize) -> Result<Done, BuildError> {
+        let expected = self.layers[layer].diff_id;
+        let digest = DiffHasher::new(expected.algorithm());
+        self.busy.fetch_add(1, Ordering::Relaxed);
+        let unpacked = std::thread::scope(|scope| {
+            let (feed, beside) = digest.sides();
+            scope.spawn(|| beside.run());
+            self.unpack(layer, feed)
+        });
+        self.busy.fetch_sub(1, Ordering::Relaxed);
+        let (tar, finished) = unpacked?;
+        let actual = digest.finish();
+        if actual != expected {
+            return Err(BuildError::DiffIdMismatch { layer, expected, actual });
+        }
+        let (placer, _) = tar.finish().map_err(|source| BuildError::Tar { layer, source })?;
+        let (index, end) = placer.finish().map_err(|error| self.unplaced(layer, error))?;
+        self.watch.layer_done(layer);
+        Ok(Done { index, end, blob_bytes: finished.packed, tar_bytes: finished.unpacked })
+    }
+
+    /// Brings all bytes of a layer to the reader of tars, which may still want more.
+    fn unpack(
+        &self,
+        layer: usize,
+        mut diff: Feed<'_>,
+    ) -> Result<(tar::Reader<Placer<'_>>, codec::Finished), BuildError> {
         let input = &self.layers[layer];
         let mut chunks = self.source.open(layer).map_err(|source| self.lost(layer, source))?;
         let mut decoder = Decoder::new(&input.descriptor.media_type, Arc::clone(&self.budget))
             .map_err(|source| BuildError::Unpack { layer, source })?;
         let placer = Placer::new(self.plan, layer, self.writers, self);
         let mut tar = tar::Reader::new(Arc::clone(&self.budget), placer);
-        let mut hasher = Hasher::new(input.diff_id.algorithm());
         let mut told = 0;
         let mut unpacked = |bytes: &[u8]| {
-            hasher.update(bytes);
+            diff.update(bytes, self.busy.load(Ordering::Relaxed) < self.processors);
             tar.push(bytes)?;
             let entries = tar.sink().entries();
             self.watch.files((entries - told) as u64);
@@ -91,17 +122,10 @@ impl Shared<'_> {
             Ok(finished) => finished,
             Err(stopped) => return Err(self.stopped(layer, stopped, chunks)),
         };
-        let actual = hasher.finish();
-        if actual != input.diff_id {
-            return Err(BuildError::DiffIdMismatch { layer, expected: input.diff_id, actual });
-        }
-        let (placer, _) = tar.finish().map_err(|source| BuildError::Tar { layer, source })?;
-        let (index, end) = placer.finish().map_err(|error| self.unplaced(layer, error))?;
         if let Some(mismatch) = decoder.mismatch() {
             tracing::warn!(layer, ?mismatch, "the layer's media type lies; its content decided");
         }
-        self.watch.layer_done(layer);
-        Ok(Done { index, end, blob_bytes: finished.packed, tar_bytes: finished.unpacked })
+        Ok((tar, finished))
     }
 
     /// Whether to go on.
@@ -147,13 +171,17 @@ impl Shared<'_> {
         match error {
             PlaceError::TooLarge(error) => error.into(),
             PlaceError::TooMuchData { max } => BuildError::TooMuchData { max },
+            PlaceError::Ratio(exceeded) => {
+                BuildError::Unpack { layer, source: codec::CodecError::Limit(exceeded) }
+            }
             PlaceError::FileTooLarge { size } => BuildError::FileTooLarge { layer, size },
             PlaceError::Disorder { offset, end, size } => {
                 BuildError::Disorder { layer, offset, end, size }
             }
             PlaceError::Disk(error) => error,
-            // Another layer may have told it already.
-            PlaceError::Write => self.writers.failure().unwrap_or(BuildError::Cancelled),
+            // Why is told once, when all layers have ended: whoever took it here could be
+            // overtaken by another layer that then knows nothing.
+            PlaceError::Write => BuildError::Cancelled,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Layers in, a root disk out.
 
+mod diff;
 mod error;
 mod identity;
 mod layer;

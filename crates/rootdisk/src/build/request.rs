@@ -32,8 +32,8 @@ pub struct LayerInput {
 /// alike there, or one digest and format version would name two different disks.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
-    /// Layers at work at a time; none for as many as there are processors, and at least four, so
-    /// that a slow network is used.
+    /// Layers at work at a time; none for as many as there are processors, but at least four, so
+    /// that a slow network is used, and at most eight, so that memory is bounded.
     pub threads: Option<NonZeroUsize>,
     /// Writes past the page cache where the file system takes it.
     pub direct_io: bool,
@@ -85,6 +85,8 @@ pub struct Stats {
     pub data_bytes: u64,
     /// Of those, bytes that an upper layer replaced and that were taken out again.
     pub lost_bytes: u64,
+    /// Extended attributes that Linux has no place for.
+    pub dropped_xattrs: u32,
     /// Whether writes went past the page cache.
     pub direct: bool,
 }

@@ -1,5 +1,6 @@
 //! All of it together: layers side by side, then one tree, then the file system.
 
+use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -14,13 +15,15 @@ use crate::ext4;
 use crate::limits::Budget;
 use crate::merge::{Merged, Merger};
 use crate::meta::{FilesystemType, Metadata, ROOTDISK_FORMAT_VERSION, rootdisk_key};
-use crate::region::Plan;
+use crate::region::{self, Plan};
 use crate::tree::{Kind, Run, Tree};
 use crate::verity::{Params, Verity};
 
-/// The fewest layers at work at a time, where there are so many. A thread that waits for the
-/// network costs nothing, and a slow registry is faster asked for several blobs at once.
-const FEWEST_WORKERS: usize = 4;
+/// How many layers are at work at a time unless somebody says it, where there are so many: as
+/// many as there are processors, within these. A thread that waits for the network costs nothing,
+/// and a slow registry is faster asked for several blobs at once; but each may hold a dozen MiB,
+/// and what a build takes must not grow with the machine.
+const WORKERS: std::ops::RangeInclusive<usize> = 4..=8;
 
 /// Threads that write. They wait for the disk most of the time.
 const WRITERS: usize = 2;
@@ -78,6 +81,9 @@ impl Build<'_> {
         let Request { resolved_digest, layers, options } = self.request;
         let limits = &options.limits;
         let max_bytes = limits.max_virtual_bytes.min(ext4::MAX_BYTES);
+        if options.min_bytes > max_bytes {
+            return Err(region::TooLarge { needed: options.min_bytes, max: max_bytes }.into());
+        }
         let sizes: Vec<u64> = layers.iter().map(|layer| layer.descriptor.size).collect();
         let plan = Plan::new(ext4::FIRST_DATA_BLOCK, &sizes, max_bytes)?;
         let disk = Disk::create(temp_dir, options.direct_io)?;
@@ -102,6 +108,11 @@ impl Build<'_> {
             min_inodes: 0,
         };
         let geometry = self.write(&tree, &options, &disk)?;
+        stats.dropped_xattrs = geometry.dropped_xattrs;
+        if stats.dropped_xattrs > 0 {
+            let count = stats.dropped_xattrs;
+            tracing::warn!(resolved_digest = %resolved_digest, count, "extended attributes that Linux has no place for were left out");
+        }
         let files = files(&tree);
         drop(tree);
         let verity = match self.request.options.verity {
@@ -135,9 +146,7 @@ impl Build<'_> {
     fn unpack(&self, plan: &Plan, disk: &Disk) -> Result<Unpacked, BuildError> {
         disk.reach(u64::from(plan.end_of_regions()) * crate::tree::BLOCK as u64)?;
         let Request { layers, options, .. } = self.request;
-        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
-        let workers = options.threads.map_or_else(|| processors.max(FEWEST_WORKERS), |n| n.get());
-        let workers = workers.min(layers.len());
+        let workers = workers(options.threads).min(layers.len());
         let writers = Writers::new(disk, workers + QUEUE);
         let budget = Arc::new(Budget::with_cancel(options.limits.clone(), {
             let (watch, stop) = (Arc::clone(self.watch), Arc::clone(&self.stop));
@@ -153,6 +162,8 @@ impl Build<'_> {
             writers: &writers,
             stop: &self.stop,
             data: AtomicU64::new(0),
+            busy: AtomicUsize::new(0),
+            processors: options.threads.map_or_else(processors, NonZeroUsize::get),
         };
         // Largest first: what is left for the end is then short, whoever takes it.
         let mut order: Vec<usize> = (0..layers.len()).collect();
@@ -160,12 +171,15 @@ impl Build<'_> {
         let next = AtomicUsize::new(0);
         let (sender, results) = mpsc::channel();
         let unpacked = std::thread::scope(|scope| {
+            // The scope waits for all threads, and they must not wait for one that panicked.
+            let _end = (OrGiveUp(self), CloseAtEnd(&writers));
             for _ in 0..WRITERS {
                 scope.spawn(|| writers.run());
             }
             for _ in 0..workers {
                 let (sender, order, next, shared) = (sender.clone(), &order, &next, &shared);
                 scope.spawn(move || {
+                    let _end = OrGiveUp(self);
                     while let Some(layer) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                         // Who no longer listens has another error already.
                         let _ = sender.send((*layer, shared.layer(*layer)));
@@ -175,20 +189,24 @@ impl Build<'_> {
             drop(sender);
             let merged = self.merge(&shared, &results);
             if merged.is_err() {
-                self.stop.store(true, Ordering::Relaxed);
-                self.source.stop();
+                self.give_up();
             }
             // Those who still wait for a buffer must get one, so the writers end last.
             let rest = results.into_iter().count();
             debug_assert!(merged.is_err() || rest == 0);
-            writers.close();
             merged
         });
-        // An error that came after the last layer handed its data over.
+        // Layers only know that writing failed, and the last may have ended before it did.
         match (unpacked, writers.failure()) {
             (_, Some(failure)) => Err(failure),
             (unpacked, None) => unpacked,
         }
+    }
+
+    /// Whoever still works on a layer, or waits for one, should end.
+    fn give_up(&self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.source.stop();
     }
 
     /// Takes layers as they are done, and merges them in their own order.
@@ -224,7 +242,7 @@ impl Build<'_> {
                 Ok(result) => return Ok(result),
                 Err(RecvTimeoutError::Timeout) => shared.check()?,
                 Err(RecvTimeoutError::Disconnected) => {
-                    unreachable!("each layer sends its result")
+                    unreachable!("each layer sends its result, or panics, and then so do we")
                 }
             }
         }
@@ -262,6 +280,35 @@ impl Build<'_> {
         let params = Params { data_blocks: geometry.blocks, uuid, salt };
         verity::append(params, disk, &|| self.watch.cancelled())
     }
+}
+
+/// Gives the build up when its thread panics.
+struct OrGiveUp<'a>(&'a Build<'a>);
+
+impl Drop for OrGiveUp<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.give_up();
+        }
+    }
+}
+
+/// Lets the writers end, whatever else happens.
+struct CloseAtEnd<'a>(&'a Writers<'a>);
+
+impl Drop for CloseAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// How many layers are at work at a time.
+fn workers(wanted: Option<NonZeroUsize>) -> usize {
+    wanted.map_or_else(|| processors().clamp(*WORKERS.start(), *WORKERS.end()), NonZeroUsize::get)
 }
 
 /// Regular files that a name leads to.

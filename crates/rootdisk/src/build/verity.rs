@@ -86,11 +86,10 @@ fn hash(
 
 /// As the metadata tells it.
 pub(super) fn described(tree: &Verity) -> meta::Verity {
-    let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let block = u32::try_from(BLOCK).expect("4096");
     meta::Verity {
-        root_hash: hex(&tree.root_hash),
-        salt: hex(&tree.salt),
+        root_hash: portolan_core::hex(&tree.root_hash),
+        salt: portolan_core::hex(&tree.salt),
         hash_algorithm: "sha256".to_owned(),
         data_block_size: block,
         hash_block_size: block,

@@ -49,13 +49,17 @@ pub enum CodecError {
         packing: &'static str,
     },
     /// The bytes end in the middle.
-    #[error("the layer's {packing} stream is cut off; its blob is damaged where it was made")]
+    #[error(
+        "the layer's {packing} stream is cut off; it was so when it was pushed, build the image again"
+    )]
     Truncated {
         /// gzip or zstd.
         packing: &'static str,
     },
     /// The framing or a checksum is wrong.
-    #[error("the layer's {packing} stream is corrupt: {what}")]
+    #[error(
+        "the layer's {packing} stream is corrupt: {what}; it was so when it was pushed, build the image again"
+    )]
     Corrupt {
         /// gzip or zstd.
         packing: &'static str,
@@ -63,14 +67,18 @@ pub enum CodecError {
         what: &'static str,
     },
     /// The compressed data are wrong.
-    #[error("the layer's gzip stream is corrupt")]
+    #[error(
+        "the layer's gzip stream is corrupt; it was so when it was pushed, build the image again"
+    )]
     Deflate {
         /// What inflate says.
         #[source]
         source: flate2::DecompressError,
     },
     /// The compressed data are wrong.
-    #[error("the layer's zstd stream is corrupt")]
+    #[error(
+        "the layer's zstd stream is corrupt; it was so when it was pushed, build the image again"
+    )]
     Zstd {
         /// What libzstd says.
         #[source]
@@ -318,13 +326,8 @@ impl Meter {
             let what = "one layer, unpacked,";
             return Err(Exceeded { what, limit, setting: "max_layer_bytes" }.into());
         }
-        if limits.max_ratio > 0
-            && self.unpacked > limits.ratio_floor_bytes
-            && self.unpacked / limits.max_ratio > self.packed
-        {
-            let what = "the ratio of unpacked to packed bytes";
-            return Err(Exceeded { what, limit: limits.max_ratio, setting: "max_ratio" }.into());
-        }
+        let what = "the ratio of unpacked to packed bytes";
+        limits.check_ratio(what, self.unpacked, self.packed)?;
         Ok(self.budget.take_bytes(bytes as u64)?)
     }
 }

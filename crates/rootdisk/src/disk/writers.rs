@@ -37,7 +37,7 @@ struct Job {
     buffer: Aligned,
 }
 
-/// Writing failed; [`Writers::close`] says why.
+/// Writing failed, [`Writers::failure`] says why, or has ended.
 #[derive(Debug)]
 pub(crate) struct WriteFailed;
 
@@ -56,7 +56,7 @@ impl<'a> Writers<'a> {
     pub(crate) fn buffer(&self) -> Result<Aligned, WriteFailed> {
         let mut state = self.state();
         loop {
-            if state.failed {
+            if state.failed || state.closed {
                 return Err(WriteFailed);
             }
             if let Some(buffer) = state.free.pop() {
@@ -110,6 +110,7 @@ impl<'a> Writers<'a> {
     pub(crate) fn close(&self) {
         self.state().closed = true;
         self.work.notify_all();
+        self.room.notify_all();
     }
 
     /// The first failure, told once.

@@ -122,8 +122,7 @@ fn place_xattrs(tree: &Tree, id: NodeId) -> Result<Placed<'_>, WriteError> {
     if node.attributes.xattrs.is_empty() {
         return Ok(Placed::default());
     }
-    let directory = matches!(node.kind, Kind::Directory(_));
-    xattr::place(&node.attributes.xattrs, directory).map_err(|why| {
+    xattr::place(&node.attributes.xattrs, &node.kind).map_err(|why| {
         let path = path_of(tree, id);
         match why {
             BadXattrs::TooLarge(bytes) => WriteError::Xattrs { path, bytes },

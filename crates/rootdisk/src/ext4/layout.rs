@@ -66,7 +66,8 @@ pub(super) fn plan(needs: Needs, options: &Options) -> Result<Layout, WriteError
             .max(options.min_bytes.div_ceil(BLOCK as u64))
             .max((groups - 1) * u64::from(BLOCKS_PER_GROUP) + 1)
             .next_multiple_of(GRAIN);
-        let size = blocks * BLOCK as u64;
+        // Absurd options may ask for more than can be counted.
+        let size = blocks.saturating_mul(BLOCK as u64);
         if size > options.max_bytes || blocks > u64::from(MAX_BLOCKS) {
             let max = options.max_bytes.min(super::MAX_BYTES);
             return Err(WriteError::TooLarge { needed: size, max });
@@ -141,7 +142,7 @@ mod tests {
         let needs = Needs { content_end: 300_000, content_blocks: 300_000, inodes: 100 };
         let options = Options { max_bytes: 1 << 30, ..options(0, 100) };
         let message = plan(needs, &options).unwrap_err().to_string();
-        assert!(message.contains("max_bytes allows 1073741824"), "{message}");
+        assert!(message.contains("`max_virtual_bytes` allows 1073741824"), "{message}");
     }
 
     #[test]

@@ -210,7 +210,7 @@ pub enum WriteError {
     },
     /// The disk would be too large.
     #[error(
-        "the disk needs {needed} bytes, but max_bytes allows {max}; raise max_bytes or make the image smaller"
+        "the disk needs {needed} bytes, but `max_virtual_bytes` allows {max}; raise it or make the image smaller"
     )]
     TooLarge {
         /// Bytes, or as far as was counted.

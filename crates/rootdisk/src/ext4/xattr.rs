@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use super::acl::{self, NotAnAcl};
 use super::format::{in_block, put16, put32};
 use super::inode::XATTR_ROOM;
-use crate::tree::{BLOCK, Xattr};
+use crate::tree::{BLOCK, Kind, Xattr};
 
 const MAGIC: u32 = 0xea02_0000;
 /// Bytes of the header in a block; in an inode it is the magic alone.
@@ -79,11 +79,11 @@ pub(super) struct Placed<'a> {
 }
 
 /// Decides where each attribute goes.
-pub(super) fn place(xattrs: &[Xattr], directory: bool) -> Result<Placed<'_>, BadXattrs> {
+pub(super) fn place<'x>(xattrs: &'x [Xattr], kind: &Kind) -> Result<Placed<'x>, BadXattrs> {
     let mut placed = Placed::default();
     let mut attributes = Vec::with_capacity(xattrs.len());
     for xattr in xattrs {
-        match convert(xattr, directory)? {
+        match convert(xattr)?.filter(|attribute| has_place(attribute.namespace, kind)) {
             Some(attribute) => attributes.push(attribute),
             None => placed.dropped += 1,
         }
@@ -108,20 +108,27 @@ pub(super) fn place(xattrs: &[Xattr], directory: bool) -> Result<Placed<'_>, Bad
     Ok(placed)
 }
 
-/// The attribute in ext4's words. None for what Linux itself would refuse to set on such a file: a
-/// namespace it does not have (`com.apple.…` from a Mac), a default list on what is no directory.
-fn convert(xattr: &Xattr, directory: bool) -> Result<Option<Attribute<'_>>, BadXattrs> {
+/// Whether Linux itself would set such an attribute on such a file. One that it would not is worse
+/// than useless: it makes an overlay fail to copy the file up.
+fn has_place(namespace: u8, kind: &Kind) -> bool {
+    match namespace {
+        USER => matches!(kind, Kind::File(_) | Kind::Directory(_)),
+        ACL_ACCESS => !matches!(kind, Kind::Symlink(_)),
+        ACL_DEFAULT => matches!(kind, Kind::Directory(_)),
+        _ => true,
+    }
+}
+
+/// The attribute in ext4's words. None for a namespace that Linux does not have (`com.apple.…` from
+/// a Mac).
+fn convert(xattr: &Xattr) -> Result<Option<Attribute<'_>>, BadXattrs> {
     if let Some(namespace) = match &*xattr.name {
         b"system.posix_acl_access" => Some(ACL_ACCESS),
         b"system.posix_acl_default" => Some(ACL_DEFAULT),
         _ => None,
     } {
         let list = acl::to_disk(&xattr.value)?;
-        return Ok(list.filter(|_| namespace == ACL_ACCESS || directory).map(|list| Attribute {
-            namespace,
-            name: b"",
-            value: list.into(),
-        }));
+        return Ok(list.map(|list| Attribute { namespace, name: b"", value: list.into() }));
     }
     let known = [(USER, &b"user."[..]), (TRUSTED, b"trusted."), (SECURITY, b"security.")];
     let found = known.into_iter().find_map(|(namespace, prefix)| {

@@ -37,7 +37,7 @@ pub struct Report {
 pub struct Skipped {
     /// Files whose owner or group could not be set.
     pub owners: u64,
-    /// Files without their setuid or setgid bit, because it would speak for another owner.
+    /// Files without their setuid or setgid bit: only root, setting owners, sets them.
     pub set_id_bits: u64,
     /// Devices that could not be made.
     pub devices: u64,

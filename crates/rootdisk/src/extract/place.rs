@@ -125,7 +125,13 @@ impl Object<'_> {
         let mode = Mode::from_raw_mode(u32::from(mode));
         match self {
             Self::Open(file) => rustix::fs::fchmod(file, mode),
-            Self::Name(parent, name) => rustix::fs::chmodat(parent, *name, mode, AtFlags::empty()),
+            Self::Name(parent, name) => {
+                // No call older than Linux 6.6 sets the mode of a name without following it, but
+                // a handle on what has the name now can be had, and refuses if that is a link.
+                let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let held = rustix::fs::openat(parent, *name, flags, Mode::empty())?;
+                rustix::fs::chmod(format!("/proc/self/fd/{}", held.as_raw_fd()), mode)
+            }
         }
     }
 
@@ -142,5 +148,29 @@ impl Object<'_> {
                 rustix::fs::utimensat(parent, *name, &times, AtFlags::SYMLINK_NOFOLLOW)
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn the_mode_of_a_name_that_became_a_link_is_not_set_elsewhere() {
+        let dir = tempfile::tempdir().unwrap();
+        let outside = dir.path().join("outside");
+        std::fs::write(&outside, b"").unwrap();
+        std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let target = open_target(&dir.path().join("target")).unwrap();
+        symlink("../outside", dir.path().join("target/pipe")).unwrap();
+        assert!(Object::Name(&target, b"pipe").set_mode(0o666).is_err());
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode(&outside), 0o600);
+        let fifo = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(&target, "real", fifo, Mode::RUSR, 0).unwrap();
+        Object::Name(&target, b"real").set_mode(0o640).unwrap();
+        assert_eq!(mode(&dir.path().join("target/real")), 0o640);
     }
 }

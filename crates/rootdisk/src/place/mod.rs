@@ -6,6 +6,7 @@ mod stream;
 use crate::build::BuildError;
 use crate::disk::{WriteFailed, Writers};
 use crate::layer::{Entry, EntryKind, EntryPath, LayerIndex};
+use crate::limits::Exceeded;
 use crate::region::{Plan, TooLarge};
 use crate::tar::{Head, HeadKind, Sink};
 use crate::tree::Attributes;
@@ -21,6 +22,8 @@ pub(crate) enum PlaceError {
     TooLarge(TooLarge),
     /// The image holds more data than it may.
     TooMuchData { max: u64 },
+    /// A small layer takes a large part of the disk.
+    Ratio(Exceeded),
     /// Larger than ext4 can number.
     FileTooLarge { size: u64 },
     /// Data that do not follow each other or lie outside the file.
@@ -139,7 +142,7 @@ mod tests {
             self.0.reach(u64::from(end) * BLOCK as u64).map_err(PlaceError::Disk)
         }
 
-        fn take(&self, _bytes: u64) -> Result<(), PlaceError> {
+        fn take(&self, _layer: usize, _bytes: u64, _all: u64) -> Result<(), PlaceError> {
             Ok(())
         }
     }
@@ -235,8 +238,8 @@ mod tests {
         assert_eq!(contents, [content]);
         let runs: Vec<_> = data[0].runs.iter().map(|r| (r.logical, r.blocks)).collect();
         assert_eq!(runs, [(16, 8), (32, 8), (48, 1)], "the short tail is written");
-        let (data, contents, end) = placed(&vec![(0, vec![]), (1 << 30, vec![])], 0);
-        assert!(data.iter().all(|data| data.runs.is_empty()) && contents[1].len() == 1 << 30);
+        let (data, contents, end) = placed(&vec![(0, vec![]), (1 << 25, vec![])], 0);
+        assert!(data.iter().all(|data| data.runs.is_empty()) && contents[1].len() == 1 << 25);
         assert_eq!(end, 0, "nothing was written");
     }
 

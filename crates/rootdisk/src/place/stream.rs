@@ -11,8 +11,8 @@ pub(crate) trait Room: Sync {
     /// The disk must reach this block.
     fn reach(&self, end: u32) -> Result<(), PlaceError>;
 
-    /// So many more bytes are taken.
-    fn take(&self, bytes: u64) -> Result<(), PlaceError>;
+    /// A layer takes so many more bytes, and this many in all.
+    fn take(&self, layer: usize, bytes: u64, of_layer: u64) -> Result<(), PlaceError>;
 }
 
 /// Where the next block of a layer goes, and what of its chunk is already there.
@@ -30,6 +30,8 @@ pub(super) struct Stream<'a> {
     filled: usize,
     /// The first block behind the last chunk that was handed over.
     end: u32,
+    /// Bytes that were handed over.
+    taken: u64,
 }
 
 impl<'a> Stream<'a> {
@@ -39,7 +41,18 @@ impl<'a> Stream<'a> {
         writers: &'a Writers<'a>,
         room: &'a dyn Room,
     ) -> Self {
-        Self { plan, layer, writers, room, areas: 0, area: None, chunk: None, filled: 0, end: 0 }
+        Self {
+            plan,
+            layer,
+            writers,
+            room,
+            areas: 0,
+            area: None,
+            chunk: None,
+            filled: 0,
+            end: 0,
+            taken: 0,
+        }
     }
 
     /// The block that the next byte begins, and how many blocks follow each other from there.
@@ -130,7 +143,8 @@ impl<'a> Stream<'a> {
     /// Gives the current chunk, as far as it is filled, to those who write.
     fn hand_over(&mut self) -> Result<(), PlaceError> {
         let Some((chunk, buffer)) = self.chunk.take() else { return Ok(()) };
-        self.room.take(self.filled as u64)?;
+        self.taken += self.filled as u64;
+        self.room.take(self.layer, self.filled as u64, self.taken)?;
         self.end = chunk * CHUNK_BLOCKS + blocks(self.filled);
         self.writers.submit(chunk, self.filled, buffer);
         Ok(())

@@ -113,19 +113,21 @@ pub trait Sink {
 #[derive(Debug, thiserror::Error)]
 pub enum TarError {
     /// It ends in the middle of something.
-    #[error("the layer's tar is cut off after {at} bytes")]
+    #[error("the layer's tar is cut off after {at} bytes; build the image again")]
     Truncated {
         /// How long it was.
         at: u64,
     },
     /// Bytes that are no header where one must be.
-    #[error("the layer is no tar, or a damaged one: there is no header at byte {at}")]
+    #[error(
+        "the layer is no tar, or a damaged one: there is no header at byte {at}; build the image again"
+    )]
     NotAHeader {
         /// Where.
         at: u64,
     },
     /// One zero block, which is half of an end.
-    #[error("the layer's tar goes on at byte {at} after half an end marker")]
+    #[error("the layer's tar goes on at byte {at} after half an end marker; build the image again")]
     HalfAnEnd {
         /// Where.
         at: u64,

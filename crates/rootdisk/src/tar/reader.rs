@@ -217,6 +217,7 @@ impl<S: Sink> Reader<S> {
             kind @ (b'x' | b'g' | b'L' | b'K') => {
                 let size = header.size().ok_or(TarError::Number { at, field: "size" })?;
                 self.bound_header(size)?;
+                self.count_unless_of_use(kind)?;
                 self.text.clear();
                 self.state = State::Meta { kind, left: size, padding: padding(size) };
                 if size == 0 {
@@ -232,6 +233,22 @@ impl<S: Sink> Reader<S> {
                 self.begin(entry)
             }
         }
+    }
+
+    /// An entry has at most one of these; others cost time for nothing, and are counted as if they
+    /// were entries.
+    fn count_unless_of_use(&self, kind: u8) -> Result<(), TarError> {
+        let first = match kind {
+            b'x' => self.before.pax.is_none(),
+            b'L' => self.before.name.is_none(),
+            b'K' => self.before.link.is_none(),
+            _ => false,
+        };
+        if first { Ok(()) } else { self.count() }
+    }
+
+    fn count(&self) -> Result<(), TarError> {
+        self.budget.take_entry().map_err(|source| TarError::Limit { at: self.at, source })
     }
 
     /// A long name or PAX records are complete.
@@ -262,6 +279,7 @@ impl<S: Sink> Reader<S> {
 
     fn begin(&mut self, entry: entry::Entry) -> Result<(), Stopped<S::Error>> {
         let at = self.at;
+        self.count()?;
         let Some(head) = entry.head else {
             match entry.body {
                 Body::None { announced } => self.announce(announced),
@@ -271,10 +289,7 @@ impl<S: Sink> Reader<S> {
             return Ok(());
         };
         self.summary.entries += 1;
-        self.budget
-            .take_entry()
-            .and_then(|()| self.budget.take_index(cost(&head)))
-            .map_err(|source| TarError::Limit { at, source })?;
+        self.budget.take_index(cost(&head)).map_err(|source| TarError::Limit { at, source })?;
         if let (HeadKind::File { size }, false) =
             (&head.kind, matches!(entry.body, Body::Whole { .. }))
         {

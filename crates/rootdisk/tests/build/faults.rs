@@ -4,18 +4,20 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use portolan_core::Digest;
 use portolan_registry::ErrorClass;
 use portolan_rootdisk::build::{
-    BuildError, BuildOptions, Chunks, LayerSource, Phase, SourceError, Trouble, Watch, build,
+    BuildError, BuildOptions, Chunks, LayerSource, Phase, SourceError, Trouble, Unwatched, Watch,
+    build,
 };
 use portolan_rootdisk::limits::Limits;
 
-use crate::images::{GZIP, Image, PLAIN, ZSTD, count, noise, small};
+use crate::images::{GZIP, Image, PLAIN, ZSTD, count, noise, small, threads};
 use crate::support::pack;
-use crate::support::tarball::{Item, Tarball};
+use crate::support::tarball::{Holes, Item, Tarball};
 
 #[allow(unreachable_pub, reason = "it is public to the tests of its own crate")]
 #[path = "../../../registry/tests/support/disk.rs"]
@@ -131,11 +133,99 @@ fn one_lost_layer_ends_the_others_that_wait() {
     let failing = Failing { image, stopped: std::sync::Mutex::default(), bell: Default::default() };
     let source = Source(Arc::new(failing));
     let dir = tempfile::tempdir().unwrap();
-    let watch: Arc<dyn Watch> = Arc::new(portolan_rootdisk::build::Unwatched);
+    let watch: Arc<dyn Watch> = Arc::new(Unwatched);
     let error = build(&request, &source, dir.path(), &watch).unwrap_err();
     assert!(matches!(error, BuildError::Source { layer: 1, .. }), "{error}");
     assert_eq!(error.trouble(), Trouble::Pull);
     assert_eq!(count(dir.path()), 0);
+}
+
+/// Layers that both fail to be written, of which the first to end waits for the other. Whoever
+/// ended first is then heard last.
+struct Overtaken {
+    image: Image,
+    ended: Arc<AtomicU64>,
+}
+
+struct EndsLate {
+    chunks: Box<dyn Chunks>,
+    ended: Arc<AtomicU64>,
+}
+
+impl Chunks for EndsLate {
+    fn next(&mut self) -> Result<Option<Bytes>, SourceError> {
+        self.chunks.next()
+    }
+}
+
+impl Drop for EndsLate {
+    fn drop(&mut self) {
+        if self.ended.fetch_add(1, Ordering::SeqCst) == 0 {
+            let patience = Instant::now();
+            while self.ended.load(Ordering::SeqCst) < 2 && patience.elapsed().as_secs() < 10 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl LayerSource for Overtaken {
+    fn open(&self, layer: usize) -> Result<Box<dyn Chunks>, SourceError> {
+        let chunks = self.image.open(layer)?;
+        Ok(Box::new(EndsLate { chunks, ended: Arc::clone(&self.ended) }))
+    }
+}
+
+#[test]
+fn a_full_disk_is_told_whichever_layer_is_heard_first() {
+    let layer = |seed| Tarball::of([Item::file("f", noise(30 << 20, seed))]);
+    let image = Image::default().with(PLAIN, &layer(1)).with(PLAIN, &layer(2));
+    let Some(mount) = disk::Mount::tmpfs(1 << 20) else { return };
+    let request = image.request(BuildOptions { direct_io: false, ..threads(2) });
+    let source = Overtaken { image, ended: Arc::default() };
+    let watch: Arc<dyn Watch> = Arc::new(Unwatched);
+    let error = build(&request, &source, &mount.join("tmp"), &watch).unwrap_err();
+    assert_eq!(error.trouble(), Trouble::DiskFull, "{}", chain(&error));
+}
+
+/// One layer's source panics; the other waits until it is stopped.
+struct Panics(Source);
+
+impl LayerSource for Panics {
+    fn open(&self, layer: usize) -> Result<Box<dyn Chunks>, SourceError> {
+        assert_ne!(layer, 1, "this source panics");
+        self.0.open(layer)
+    }
+
+    fn stop(&self) {
+        self.0.stop();
+    }
+}
+
+#[test]
+fn a_panic_in_a_layer_ends_the_build_and_is_no_wait_for_ever() {
+    let layer = |seed| Tarball::of([Item::file("f", noise(100_000, seed))]);
+    let image = Image::default().with(GZIP, &layer(1)).with(GZIP, &layer(2));
+    let request = image.request(threads(2));
+    let failing = Failing { image, stopped: std::sync::Mutex::default(), bell: Default::default() };
+    let source = Panics(Source(Arc::new(failing)));
+    let dir = tempfile::tempdir().unwrap();
+    let tmp = dir.path().join("tmp");
+    let (done, ended) = std::sync::mpsc::channel();
+    let builder = std::thread::spawn({
+        let tmp = tmp.clone();
+        move || {
+            // Told when it is dropped, by a panic or otherwise.
+            let _done = done;
+            let watch: Arc<dyn Watch> = Arc::new(Unwatched);
+            build(&request, &source, &tmp, &watch)
+        }
+    });
+    let disconnected = Err(std::sync::mpsc::RecvTimeoutError::Disconnected);
+    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), disconnected as Result<(), _>);
+    assert!(builder.join().is_err(), "the panic is not hidden");
+    assert_eq!(count(&tmp), 0, "nothing is left");
 }
 
 /// Gives up after so many questions, or in this phase.
@@ -192,6 +282,34 @@ fn virtual_and_allocated_size_are_capped() {
     assert!(matches!(error, BuildError::TooMuchData { .. }), "{error}");
     let error = limited(Limits { max_layer_bytes: 1 << 20, ..Limits::default() });
     assert!(chain(&error).contains("max_layer_bytes"), "{}", chain(&error));
+}
+
+#[test]
+fn a_smallest_size_above_the_largest_is_refused_before_any_layer() {
+    let image = Image::default().with_blob(GZIP, b"not read".to_vec(), Digest::sha256(b""));
+    let dir = tempfile::tempdir().unwrap();
+    for min_bytes in [1 << 40, u64::MAX] {
+        let error = image.build(dir.path(), BuildOptions { min_bytes, ..small() }).unwrap_err();
+        assert!(matches!(error, BuildError::TooLarge(_)), "{}", chain(&error));
+        assert!(chain(&error).contains("`max_virtual_bytes`"), "{}", chain(&error));
+    }
+}
+
+/// A byte in each 32 KiB: a tar of kilobytes, a disk of megabytes.
+#[test]
+fn a_map_of_holes_is_no_way_round_the_ratio() {
+    let pieces: Vec<(u64, u64)> = (0..2000).map(|n| (n << 15, 1)).collect();
+    let bytes = vec![1; pieces.len()];
+    let tar = Tarball::of([Item::sparse("f", Holes::Pax10, &pieces, bytes, 2000 << 15)]);
+    let image = Image::default().with(GZIP, &tar);
+    let dir = tempfile::tempdir().unwrap();
+    let limits = Limits { ratio_floor_bytes: 4 << 20, ..Limits::default() };
+    let built = |limits| image.build(dir.path(), BuildOptions { limits, ..small() });
+    let error = built(limits.clone()).unwrap_err();
+    assert!(matches!(error, BuildError::Unpack { layer: 0, .. }), "{}", chain(&error));
+    assert!(chain(&error).contains("takes on the disk"), "{}", chain(&error));
+    assert!(chain(&error).contains("raise `max_ratio`"), "{}", chain(&error));
+    assert_eq!(built(Limits { max_ratio: 0, ..limits }).unwrap().stats.data_bytes, 2000 << 15);
 }
 
 #[test]

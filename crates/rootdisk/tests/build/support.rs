@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::num::NonZeroUsize;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -133,6 +134,24 @@ pub(crate) fn noise(length: usize, seed: u8) -> Vec<u8> {
     }
     bytes.truncate(length);
     bytes
+}
+
+/// Whether two files have the same bytes, without having them in memory.
+pub(crate) fn same(one: &Path, two: &Path) -> bool {
+    let (one, two) = (File::open(one).unwrap(), File::open(two).unwrap());
+    let (mut ours, mut theirs) = (vec![0; 1 << 20], vec![0; 1 << 20]);
+    let mut at = 0;
+    loop {
+        let length = one.read_at(&mut ours, at).unwrap();
+        if length == 0 {
+            return one.metadata().unwrap().len() == two.metadata().unwrap().len();
+        }
+        two.read_exact_at(&mut theirs[..length], at).unwrap();
+        if ours[..length] != theirs[..length] {
+            return false;
+        }
+        at += length as u64;
+    }
 }
 
 /// How many files are in a directory.

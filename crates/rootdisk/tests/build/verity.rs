@@ -6,7 +6,7 @@ use portolan_rootdisk::build::BuildOptions;
 use portolan_rootdisk::checksum;
 
 use crate::ext4_support::{fsck, run, text, tool};
-use crate::images::{GZIP, Image, PLAIN, noise, threads};
+use crate::images::{GZIP, Image, PLAIN, noise, same, threads};
 use crate::support::tarball::{Item, Tarball};
 
 #[test]
@@ -36,5 +36,5 @@ fn a_hash_tree_covers_the_disk_and_is_the_same_every_time() {
     }
     assert_eq!(root_hashes[0], root_hashes[1]);
     let (one, two) = (dir.path().join("1.ext4"), dir.path().join("3.ext4"));
-    assert!(std::fs::read(one).unwrap() == std::fs::read(two).unwrap());
+    assert!(same(&one, &two));
 }

@@ -38,9 +38,12 @@ impl Model {
     }
 
     /// The path with every link in it replaced by what it says; starts again after each.
+    ///
+    /// Of `path` the last `own` parts are those of the path as it was written, `whole`; those
+    /// before them came from links. `stop` is asked about links by their written paths.
     fn real(
         &self,
-        path: &[String],
+        (whole, path, own): (&[String], &[String], usize),
         links: u32,
         stop: &dyn Fn(&Path) -> bool,
     ) -> Result<Path, bool> {
@@ -51,9 +54,12 @@ impl Model {
                 continue;
             }
             done.push(part.clone());
+            let behind = path.len() - at - 1;
             match self.at(&done) {
                 None | Some(What::Directory { .. }) => {}
-                Some(What::Link(_)) if links == 0 && stop(&path[..=at].to_vec()) => {
+                Some(What::Link(_))
+                    if behind < own && stop(&whole[..whole.len() - behind].to_vec()) =>
+                {
                     return Err(true);
                 }
                 Some(What::Link(_)) if links == 255 => return Err(false),
@@ -64,7 +70,7 @@ impl Model {
                     let mut rest: Path = if target.starts_with('/') { vec![] } else { done };
                     rest.extend(parts);
                     rest.extend_from_slice(&path[at + 1..]);
-                    return self.real(&rest, links + 1, stop);
+                    return self.real((whole, &rest, own.min(behind)), links + 1, stop);
                 }
                 Some(_) => return Err(true),
             }
@@ -94,7 +100,7 @@ impl Model {
                 "o" => None,
                 _ => continue,
             };
-            match self.real(&path, 0, &|path| directories.contains(path)) {
+            match self.real((&path, &path, path.len()), 0, &|path| directories.contains(path)) {
                 Ok(mut path) => {
                     let itself = name.is_some();
                     path.extend(name);
@@ -116,7 +122,7 @@ impl Model {
     fn put(&mut self, line: &[&str]) -> Option<()> {
         let mut path = lexical(line[1]);
         let Some(name) = path.pop() else { return (line[0] == "d").then_some(()) };
-        let mut path = self.real(&path, 0, &|_| false).ok()?;
+        let mut path = self.real((&path, &path, path.len()), 0, &|_| false).ok()?;
         for end in 1..=path.len() {
             if self.at(&path[..end].to_vec()).is_none() {
                 self.set(path[..end].to_vec(), What::Directory { mode: "755", uid: 0 });
@@ -134,7 +140,7 @@ impl Model {
             "h" => {
                 let mut target = lexical(line[2]);
                 let name = target.pop()?;
-                let mut target = self.real(&target, 0, &|_| false).ok()?;
+                let mut target = self.real((&target, &target, target.len()), 0, &|_| false).ok()?;
                 target.push(name);
                 if matches!(self.at(&target)?, What::Directory { .. }) {
                     return None;

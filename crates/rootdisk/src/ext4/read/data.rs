@@ -29,8 +29,20 @@ impl<R: ReadAt> Filesystem<R> {
         range: Range<u64>,
         sink: Sink<'_>,
     ) -> Result<(), ReadError> {
+        self.read_file_within(inode, range, &mut self.budget(), sink)
+    }
+
+    /// [`read_file`](Self::read_file) for one file of many, which share a budget: files that have
+    /// their blocks in common are an error, too.
+    pub fn read_file_within(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        budget: &mut Budget,
+        sink: Sink<'_>,
+    ) -> Result<(), ReadError> {
         inode.expect_kind(FileKind::File)?;
-        self.content(inode, range, sink)
+        self.content(inode, range, budget, sink)
     }
 
     /// Fills `bytes` with a file's content from `offset` on; less where the file ends. Holes are
@@ -92,7 +104,7 @@ impl<R: ReadAt> Filesystem<R> {
             return Err(inode.damaged("it is larger than it may be"));
         }
         let mut bytes = vec![0; usize::try_from(inode.size).unwrap_or(0)];
-        self.content(inode, 0..inode.size, &mut |at, data| {
+        self.content(inode, 0..inode.size, &mut self.budget(), &mut |at, data| {
             let start = usize::try_from(at).map_err(io::Error::other)?;
             bytes[start..start + data.len()].copy_from_slice(data);
             Ok(())
@@ -101,7 +113,13 @@ impl<R: ReadAt> Filesystem<R> {
     }
 
     /// [`Filesystem::read_file`] for any kind of inode.
-    fn content(&self, inode: &Inode, range: Range<u64>, sink: Sink<'_>) -> Result<(), ReadError> {
+    fn content(
+        &self,
+        inode: &Inode,
+        range: Range<u64>,
+        budget: &mut Budget,
+        sink: Sink<'_>,
+    ) -> Result<(), ReadError> {
         let wanted = range.start..range.end.min(inode.size);
         if wanted.is_empty() {
             return Ok(());
@@ -110,10 +128,9 @@ impl<R: ReadAt> Filesystem<R> {
             return self.inline(inode, wanted, sink);
         }
         let block = self.superblock.block_bytes();
-        let mut budget = Budget::of(self.size);
         let mut spans = self.spans(inode, wanted.start / block)?;
         let mut buffer = Vec::new();
-        while let Some(span) = spans.next(&mut budget)? {
+        while let Some(span) = spans.next(budget)? {
             let start = span.logical * block;
             if start >= wanted.end {
                 break;

@@ -27,7 +27,7 @@ pub(super) type Visit<'a> = &'a mut dyn FnMut(&[u8], u32) -> ControlFlow<()>;
 impl<R: ReadAt> Filesystem<R> {
     /// All names of a directory, sorted, without `.` and `..`.
     pub fn read_dir(&self, directory: &Inode) -> Result<Vec<DirEntry>, ReadError> {
-        self.list(directory, &mut Budget::of(self.size))
+        self.list(directory, &mut self.budget())
     }
 
     pub(super) fn list(

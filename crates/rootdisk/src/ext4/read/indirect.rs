@@ -14,7 +14,17 @@ pub(super) struct Indirect<'a, R> {
     at: u64,
     end: u64,
     /// The block of numbers last read on each level, from the one that names data up.
-    cached: [(u64, Vec<u8>); 3],
+    cached: [Option<Cached>; 3],
+}
+
+/// A block of numbers in the place that it has in the file. A block that a second place names, which
+/// no sound file system has, is read and charged again: else one block of zeros, named by all
+/// places of another, would stand for more than anyone can walk through.
+struct Cached {
+    block: u64,
+    /// The first block of the file that it stands for.
+    first: u64,
+    numbers: Vec<u8>,
 }
 
 /// What stands for a block of the file.
@@ -77,37 +87,45 @@ impl<'a, R: ReadAt> Indirect<'a, R> {
             1..=3 => DIRECT + level - 1,
             _ => return Err(self.inode.damaged("it is larger than its block numbers reach")),
         };
-        let mut number = u64::from(number(&self.inode.body, slot));
-        for level in (0..level).rev() {
-            if number == 0 {
-                return Ok(Found::Hole(covers - index % covers));
-            }
-            covers /= per_block;
-            number =
-                self.child(usize::try_from(level).unwrap_or(2), number, index / covers, budget)?;
-            index %= covers;
+        let mut number = u64::from(numbered(&self.inode.body, slot));
+        if number == 0 {
+            return Ok(Found::Hole(if level == 0 { 1 } else { covers - index }));
         }
-        Ok(if number == 0 { Found::Hole(1) } else { Found::Data(number) })
+        for level in (0..level).rev() {
+            covers /= per_block;
+            let numbers = self.numbers(level, number, at - index, budget)?;
+            let place = index / covers;
+            index %= covers;
+            number = u64::from(numbered(numbers, place));
+            if number == 0 {
+                let zeros = (place..per_block).take_while(|place| numbered(numbers, *place) == 0);
+                return Ok(Found::Hole(zeros.count() as u64 * covers - index));
+            }
+        }
+        Ok(Found::Data(number))
     }
 
-    /// The number in a place of a block of numbers.
-    fn child(
+    /// The block of numbers that stands for the file from its block `first` on.
+    fn numbers(
         &mut self,
-        level: usize,
+        level: u64,
         block: u64,
-        place: u64,
+        first: u64,
         budget: &mut Budget,
-    ) -> Result<u64, ReadError> {
-        let cached = &mut self.cached[level];
-        // Block 0 is never asked for, so an empty cache cannot be taken for a full one.
-        if cached.0 != block {
-            budget.charge(self.inode, self.fs.superblock.block_bytes())?;
-            *cached = (block, self.fs.block(block)?);
-        }
-        Ok(u64::from(number(&cached.1, place)))
+    ) -> Result<&[u8], ReadError> {
+        let cached = &mut self.cached[usize::try_from(level).unwrap_or(2)];
+        let known = cached.take().filter(|known| (known.block, known.first) == (block, first));
+        let known = match known {
+            Some(known) => known,
+            None => {
+                budget.charge(self.inode, self.fs.superblock.block_bytes())?;
+                Cached { block, first, numbers: self.fs.block(block)? }
+            }
+        };
+        Ok(&cached.insert(known).numbers)
     }
 }
 
-fn number(numbers: &[u8], place: u64) -> u32 {
+fn numbered(numbers: &[u8], place: u64) -> u32 {
     usize::try_from(place).map_or(0, |place| le32(numbers, place.saturating_mul(4)))
 }

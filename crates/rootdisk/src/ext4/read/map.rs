@@ -15,12 +15,12 @@ pub(super) struct Span {
     pub(super) written: bool,
 }
 
-/// How many bytes of the disk an operation may still look at.
+/// How many bytes of the disk an operation, or several together, may still look at.
 ///
 /// In a sound file system every block has one owner, so nobody needs to see more bytes than the
 /// disk has. A hostile one maps the same block a million times; this is where that ends.
 #[derive(Debug)]
-pub(super) struct Budget {
+pub struct Budget {
     left: u64,
 }
 
@@ -54,6 +54,11 @@ impl<R: ReadAt> Spans<'_, R> {
 }
 
 impl<R: ReadAt> Filesystem<R> {
+    /// Enough to read every file once.
+    pub fn budget(&self) -> Budget {
+        Budget::of(self.size)
+    }
+
     /// The blocks of a file from a block of it on; a span may begin before that.
     pub(super) fn spans<'a>(
         &'a self,

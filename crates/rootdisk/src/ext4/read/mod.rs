@@ -8,7 +8,8 @@
 //!
 //! A disk is a stranger's: no number in it is believed. Nothing is allocated by a size it claims,
 //! nothing recurses, and no operation looks at more bytes than the disk has, because in a sound
-//! file system every block has one owner.
+//! file system every block has one owner (a path, which may lead back through links, has a hundred
+//! times as many).
 
 mod data;
 mod dir;
@@ -32,6 +33,7 @@ pub use self::data::Sink;
 pub use self::dir::DirEntry;
 pub use self::features::Features;
 pub use self::inode::{FileKind, Inode};
+pub use self::map::Budget;
 pub use self::path::Follow;
 pub use self::source::ReadAt;
 pub use self::superblock::Superblock;

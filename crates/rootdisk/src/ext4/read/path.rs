@@ -10,6 +10,10 @@ const MAX_LINKS: usize = 40;
 /// Names passed on the way, those in links included: each one may cost reading a directory.
 const MAX_STEPS: usize = 10_000;
 
+/// How often the way may pass all bytes of the disk: through links it may come to a directory again
+/// and again, but not to a large one each time.
+const MAX_PASSES: u64 = 100;
+
 /// Which symbolic links on the way are followed. None ever leads out of the file system: an
 /// absolute one begins at its root, and the parent of the root is the root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,6 +46,7 @@ impl<R: ReadAt> Filesystem<R> {
         let mut above: Vec<Inode> = Vec::new();
         let mut here = self.root()?;
         let (mut links, mut steps) = (0, 0);
+        let mut budget = Budget::of(self.size.saturating_mul(MAX_PASSES));
         while let Some(name) = names.pop() {
             steps += 1;
             if steps > MAX_STEPS {
@@ -54,8 +59,9 @@ impl<R: ReadAt> Filesystem<R> {
                 here = above.pop().unwrap_or(here);
                 continue;
             }
-            let number =
-                self.entry(&here, &name)?.ok_or_else(|| ReadError::NotFound { path: shown() })?;
+            let number = self
+                .entry(&here, &name, &mut budget)?
+                .ok_or_else(|| ReadError::NotFound { path: shown() })?;
             let found = self.inode(number)?;
             let wanted = match follow {
                 Follow::Never => false,
@@ -80,9 +86,14 @@ impl<R: ReadAt> Filesystem<R> {
         Ok(here)
     }
 
-    fn entry(&self, directory: &Inode, wanted: &[u8]) -> Result<Option<u32>, ReadError> {
+    fn entry(
+        &self,
+        directory: &Inode,
+        wanted: &[u8],
+        budget: &mut Budget,
+    ) -> Result<Option<u32>, ReadError> {
         let mut found = None;
-        self.each_entry(directory, &mut Budget::of(self.size), &mut |name, inode| {
+        self.each_entry(directory, budget, &mut |name, inode| {
             if name == wanted {
                 found = Some(inode);
                 return ControlFlow::Break(());

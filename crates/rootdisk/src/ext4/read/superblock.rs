@@ -112,8 +112,8 @@ impl Superblock {
 
     /// The UUID as it is written everywhere.
     pub fn uuid_text(&self) -> String {
-        let hex: Vec<String> = self.uuid.iter().map(|byte| format!("{byte:02x}")).collect();
-        [&hex[..4], &hex[4..6], &hex[6..8], &hex[8..10], &hex[10..]].map(<[_]>::concat).join("-")
+        let hex = portolan_core::hex(&self.uuid);
+        [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
     }
 
     pub(super) fn block_bytes(&self) -> u64 {

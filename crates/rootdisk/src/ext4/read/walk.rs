@@ -10,6 +10,11 @@ use super::{DirEntry, FileKind, Filesystem, Inode, ReadAt, ReadError};
 /// The longest path a program can name; a deeper tree is nothing that could be used.
 const MAX_PATH: usize = 4095;
 
+/// Bytes of all paths together. Who walks mostly keeps them, and a directory of many names far
+/// down would make them as many times larger than the disk as its own path is longer than a name.
+/// Real images have a few megabytes.
+const MAX_PATH_BYTES: usize = 1 << 30;
+
 /// A name somewhere below where the walk began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
@@ -23,7 +28,8 @@ pub struct Entry {
 /// sorted. The first error is the last item.
 ///
 /// A directory that is met twice is an error, and so is a tree whose directories together are
-/// larger than the disk, so a walk ends whatever the disk says.
+/// larger than the disk, so a walk ends whatever the disk says. Paths have 4095 bytes each and a
+/// gibibyte together, at most.
 pub struct Walk<'a, R> {
     fs: &'a Filesystem<R>,
     budget: Budget,
@@ -36,6 +42,8 @@ pub struct Walk<'a, R> {
     /// Where the subdirectories of the one in hand begin in `waiting`.
     first_child: usize,
     count: usize,
+    /// How many more bytes of paths there may be.
+    path_bytes: usize,
     ended: bool,
 }
 
@@ -55,10 +63,14 @@ impl<R> std::fmt::Debug for Walk<'_, R> {
 impl<R: ReadAt> Filesystem<R> {
     /// All names below a directory, which itself is not among them.
     pub fn walk(&self, from: &Inode) -> Result<Walk<'_, R>, ReadError> {
+        self.walk_within(from, MAX_PATH_BYTES)
+    }
+
+    fn walk_within(&self, from: &Inode, path_bytes: usize) -> Result<Walk<'_, R>, ReadError> {
         from.expect_kind(FileKind::Directory)?;
         Ok(Walk {
             fs: self,
-            budget: Budget::of(self.size),
+            budget: self.budget(),
             seen: HashSet::from([from.number]),
             waiting: vec![Directory {
                 parent: Arc::default(),
@@ -69,6 +81,7 @@ impl<R: ReadAt> Filesystem<R> {
             prefix: Arc::default(),
             first_child: 0,
             count: 0,
+            path_bytes,
             ended: false,
         })
     }
@@ -98,6 +111,9 @@ impl<R: ReadAt> Walk<'_, R> {
         if path.len() > MAX_PATH {
             return Err(inode.damaged("its path is longer than 4095 bytes"));
         }
+        self.path_bytes = self.path_bytes.checked_sub(path.len()).ok_or_else(|| {
+            inode.damaged("it is one of more and longer paths than any image has")
+        })?;
         if inode.kind == FileKind::Directory {
             if !self.seen.insert(inode.number) {
                 return Err(inode.damaged("the directory has more than one name"));
@@ -127,5 +143,27 @@ impl<R: ReadAt> Iterator for Walk<'_, R> {
         let item = self.step().transpose();
         self.ended = !matches!(item, Some(Ok(_)));
         item
+    }
+}
+
+#[cfg(test)]
+#[path = "../../../tests/common/sparse.rs"]
+mod sparse;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_have_a_largest_size_together() {
+        let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/ext4/plain");
+        let fs = Filesystem::open(sparse::unpack(&std::fs::read(seed).unwrap())).unwrap();
+        let root = fs.root().unwrap();
+        let all = fs.walk(&root).unwrap().map(|entry| entry.unwrap().path.len()).sum();
+        assert!(fs.walk_within(&root, all).unwrap().all(|entry| entry.is_ok()));
+        let mut short = fs.walk_within(&root, all - 1).unwrap();
+        let error = short.find_map(Result::err).expect("one byte too many");
+        assert!(error.to_string().contains("longer paths than any image"), "{error}");
+        assert!(short.next().is_none());
     }
 }
