@@ -96,13 +96,7 @@ impl Digest {
 
     /// The lower-case hex after the colon.
     pub fn hex(&self) -> String {
-        const HEX: &[u8; 16] = b"0123456789abcdef";
-        let mut out = String::with_capacity(self.as_bytes().len() * 2);
-        for byte in self.as_bytes() {
-            out.push(char::from(HEX[usize::from(byte >> 4)]));
-            out.push(char::from(HEX[usize::from(byte & 15)]));
-        }
-        out
+        crate::hex(self.as_bytes())
     }
 
     /// The first twelve hex digits, for tables read by people. Never for lookups.

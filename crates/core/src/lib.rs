@@ -6,6 +6,7 @@
 
 pub mod assemble;
 pub mod digest;
+mod hex;
 pub mod manifest;
 pub mod platform;
 mod quote;
@@ -13,6 +14,7 @@ pub mod reference;
 pub mod select;
 
 pub use digest::{Algorithm, Digest, Hasher};
+pub use hex::hex;
 pub use manifest::{Descriptor, Document, Index, Manifest, media_type};
 pub use platform::{HostPlatform, Platform};
 pub use reference::{Host, LayoutReference, Reference, RegistryReference, Repository, Tag, Target};

@@ -151,7 +151,7 @@ impl Drop for TempFile {
 pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0_u8; 16];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;
-    Ok(bytes.iter().map(|b| format!("{b:02x}")).collect())
+    Ok(portolan_core::hex(&bytes))
 }
 
 fn random_name(dir: &Path) -> Result<String, DurableError> {

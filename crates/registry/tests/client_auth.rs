@@ -452,6 +452,42 @@ async fn a_login_in_a_file_is_used_and_forgotten() {
     assert!(remote(&registry, quick(), store).manifest(&tag("1")).await.is_err());
 }
 
+/// A process that runs for months meets logins that come, and passwords that change.
+#[tokio::test]
+async fn a_login_that_comes_or_changes_later_is_used_by_a_client_that_runs() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("auth.json");
+    let by_password = serve(|seen| match seen.header("authorization") {
+        Some(BASIC) => manifest_reply(),
+        _ => reply(401, &[("www-authenticate", "Basic realm=\"x\"")], "{}"),
+    })
+    .await;
+    let tokens = serve(|seen| match seen.header("authorization") {
+        Some(BASIC) => token("good"),
+        _ => reply(401, &[], "{}"),
+    })
+    .await;
+    let by_token = token_registry(&tokens.host, "repository:team/app:pull").await;
+    for registry in [&by_password, &by_token] {
+        let login = |auth: Option<&str>| {
+            let entry = auth.map(|auth| serde_json::json!({ "auth": auth }));
+            let auths = serde_json::json!({"auths": {registry.host.as_str(): entry}});
+            let none = serde_json::json!({"auths": {}});
+            let text = if entry.is_some() { auths } else { none };
+            std::fs::write(&file, text.to_string()).unwrap();
+        };
+        login(None);
+        let store = CredentialStore::from_files(None, vec![file.clone()], "".into());
+        let remote = remote(registry, quick(), store);
+        assert!(remote.manifest(&tag("1")).await.is_err(), "nobody has logged in");
+        // me:wrong
+        login(Some("bWU6d3Jvbmc="));
+        assert!(remote.manifest(&tag("1")).await.is_err(), "a wrong password");
+        login(Some("bWU6c2VjcmV0"));
+        remote.manifest(&tag("1")).await.unwrap();
+    }
+}
+
 /// Settings in which `mirror` stands before `upstream`.
 fn mirrored(upstream: &Server, mirror: &Host, keys: &str) -> Settings {
     let text = format!(

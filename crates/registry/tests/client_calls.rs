@@ -698,6 +698,64 @@ async fn entries_without_a_type_are_looked_up() {
 }
 
 #[tokio::test]
+async fn entries_that_an_api_without_filter_leaves_untyped_are_looked_up() {
+    let bytes = referrer("application/vnd.a", "one");
+    let bare = Descriptor::of(media_type::OCI_MANIFEST, &bytes);
+    let (list, digest) = (Index::new(vec![bare.clone()]).to_vec(), bare.digest);
+    let registry = serve(move |seen| match seen.path.contains("/referrers/") {
+        true => reply(200, &[("content-type", media_type::OCI_INDEX)], list.clone()),
+        false => reply(200, &[("content-type", media_type::OCI_MANIFEST)], bytes.clone()),
+    })
+    .await;
+    let remote = anonymous(&registry);
+    for (wanted, expected) in [("application/vnd.a", vec![digest]), ("application/vnd.b", vec![])] {
+        let found = remote.referrers(&subject().digest, Some(wanted)).await.unwrap();
+        assert_eq!(found.iter().map(|entry| entry.digest).collect::<Vec<_>>(), expected);
+    }
+}
+
+/// A list of strangers that would each cost a request, and one that is long without being many.
+#[tokio::test]
+async fn lists_of_referrers_cost_no_more_than_they_may() {
+    let untyped: Vec<Descriptor> = (0..1001)
+        .map(|n: u32| Descriptor::of(media_type::OCI_MANIFEST, &n.to_be_bytes()))
+        .collect();
+    let list = Index::new(untyped).to_vec();
+    let registry = serve(move |seen| match seen.path.contains("/referrers/") {
+        true => reply(200, &[("content-type", media_type::OCI_INDEX)], list.clone()),
+        false => reply(404, &[], ""),
+    })
+    .await;
+    let error = anonymous(&registry).referrers(&subject().digest, Some("a/b")).await.unwrap_err();
+    assert!(matches!(error.failure(), Failure::UntypedList { limit: 1000 }), "{error}");
+
+    let mut entry = Descriptor::of(media_type::OCI_MANIFEST, b"1");
+    entry.artifact_type = Some("a/b".to_owned());
+    entry.annotations.insert("long".to_owned(), "x".repeat(3 << 20));
+    let list = Index::new(vec![entry]).to_vec();
+    let registry = serve(move |seen| {
+        let page: usize =
+            Seen::parameters(&seen.query, "page").first().map_or(0, |n| n.parse().unwrap());
+        let next = format!("<?page={}>; rel=\"next\"", page + 1);
+        reply(200, &[("content-type", media_type::OCI_INDEX), ("link", &next)], list.clone())
+    })
+    .await;
+    let error = anonymous(&registry).referrers(&subject().digest, Some("a/b")).await.unwrap_err();
+    assert!(matches!(error.failure(), Failure::EndlessList { pages: ..40, .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_a_registry_chose_by_type_need_not_tell_it() {
+    let bare = Descriptor::of(media_type::OCI_MANIFEST, b"1");
+    let list = Index::new(vec![bare]).to_vec();
+    let headers =
+        [("content-type", media_type::OCI_INDEX), ("oci-filters-applied", "artifactType")];
+    let registry = serve(move |_| reply(200, &headers, list.clone())).await;
+    let found = anonymous(&registry).referrers(&subject().digest, Some("a/b")).await.unwrap();
+    assert_eq!(found[0].artifact_type.as_deref(), Some("a/b"));
+}
+
+#[tokio::test]
 async fn the_referrers_api_with_pages_and_filters() {
     let entry = |kind: &str, content: &[u8]| {
         let mut entry = Descriptor::of(media_type::OCI_MANIFEST, content);

@@ -94,7 +94,7 @@ impl Level {
 
     /// The level that every host of this architecture has, if that can be said: `arm` without a
     /// variant is v7 by convention, which an older host is not.
-    pub(super) fn baseline(architecture: &str) -> Option<Self> {
+    pub(crate) fn baseline(architecture: &str) -> Option<Self> {
         match architecture {
             "amd64" => Some(Self::Amd64(1)),
             "arm64" => Some(Self::Arm64 { major: 8, minor: 0 }),

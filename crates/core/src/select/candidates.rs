@@ -142,6 +142,14 @@ impl Candidates {
         self.entries.iter().find(closed).map(|entry| &entry.descriptor)
     }
 
+    /// The same without the manifest `digest`, wherever it is listed: what remains to choose from
+    /// when it was found wanting.
+    #[must_use]
+    pub fn without(&self, digest: &Digest) -> Self {
+        let kept = self.entries.iter().filter(|entry| entry.descriptor.digest != *digest);
+        Self { entries: kept.cloned().collect(), asked: self.asked }
+    }
+
     /// Every manifest found, with the platform that is known of it.
     pub fn manifests(&self) -> impl Iterator<Item = (&Descriptor, Option<&Platform>)> {
         self.entries.iter().filter_map(|entry| match &entry.state {

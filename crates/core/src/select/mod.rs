@@ -3,7 +3,8 @@
 //! Nothing here fetches. [`Candidates`] collects the entries of an index and asks its questions
 //! (open this nested index, look up the platform of that manifest); the caller answers those it
 //! can. Then [`select`] says what *we* run, with a reason for every entry, and [`may_run`] what
-//! *any* runtime might run, which is what verification has to cover.
+//! *any* runtime might run, which is what verification has to cover. [`by_level`] says what each
+//! level of an architecture gets.
 //!
 //! ```
 //! use portolan_core::select::{Candidates, select};
@@ -23,8 +24,10 @@
 
 mod candidates;
 mod decide;
+mod levels;
 mod report;
 
 pub use candidates::{Candidates, MAX_DEPTH, MAX_ENTRIES, MAX_QUESTIONS, Question};
 pub use decide::{may_run, select};
+pub use levels::{LevelChoice, by_level};
 pub use report::{Considered, NoMatch, Outcome, Selection};

@@ -187,6 +187,12 @@ pub enum Failure {
         /// Entries read.
         entries: usize,
     },
+    /// More entries that do not tell their type than are looked up.
+    #[error("more than {limit} entries of the list do not say what they are")]
+    UntypedList {
+        /// The bound.
+        limit: usize,
+    },
     /// Credentials cannot be had.
     #[error("the credentials for {host} cannot be read")]
     Credentials {
@@ -376,6 +382,7 @@ impl Failure {
             | Self::Location(_)
             | Self::ForeignPage { .. }
             | Self::EndlessList { .. }
+            | Self::UntypedList { .. }
             | Self::NotAReferrersList { .. }
             | Self::Url { .. } => ErrorClass::BadInput,
         }

@@ -17,17 +17,20 @@ use crate::headers::{next_link, resolve_location, same_origin};
 const MAX_PAGES: usize = 10_000;
 /// Nor does one with more entries.
 const MAX_ENTRIES: usize = 1_000_000;
+/// Nor one with more bytes, which entries can have without being many: each has annotations.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Where one is in a list.
 pub(super) struct Pages {
     next: Option<Url>,
     pages: usize,
     entries: usize,
+    bytes: usize,
 }
 
 impl Pages {
     pub(super) fn new(first: Url) -> Self {
-        Self { next: Some(first), pages: 0, entries: 0 }
+        Self { next: Some(first), pages: 0, entries: 0, bytes: 0 }
     }
 
     /// The next page to ask for.
@@ -45,6 +48,7 @@ impl Pages {
     ) -> Result<(), Failure> {
         self.pages += 1;
         self.entries += entries;
+        self.bytes += answer.body.len();
         let Some(link) = answer.all_headers("link").find_map(next_link) else { return Ok(()) };
         let next = resolve_location(&answer.url, &link).map_err(Failure::Location)?;
         refuse_downgrade(&endpoint.base, &next)?;
@@ -52,7 +56,8 @@ impl Pages {
             return Err(Failure::ForeignPage { to: authority(&next) });
         }
         let stuck = next == answer.url;
-        if stuck || self.pages >= MAX_PAGES || self.entries > MAX_ENTRIES {
+        let much = self.entries > MAX_ENTRIES || self.bytes > MAX_BYTES;
+        if stuck || much || self.pages >= MAX_PAGES {
             return Err(Failure::EndlessList { pages: self.pages, entries: self.entries });
         }
         self.next = Some(next);

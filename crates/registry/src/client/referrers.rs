@@ -13,13 +13,16 @@ use super::step::Step;
 use crate::ErrorClass;
 use crate::headers::{self, filter_applied};
 
+/// Entries of one list that are looked up because they do not tell their type; each is a request.
+const MAX_LOOKUPS: usize = 1000;
+
 impl Remote {
     /// Everything that refers to `subject`, or only what is of `artifact_type`.
     ///
     /// Asked is the referrers API, all its pages; what the registry did not filter is filtered here.
     /// A registry without that API (404, or an answer that is no index) keeps the list, if anyone
-    /// wrote it, under the tag of [`Digest::referrers_tag`]. Entries there that do not tell their
-    /// artifact type, as some writers leave it out, are looked up.
+    /// wrote it, under the tag of [`Digest::referrers_tag`]. Entries that do not tell their artifact
+    /// type, as some writers and registries leave it out, are looked up.
     ///
     /// # How safe writing the list under a tag is
     ///
@@ -70,6 +73,7 @@ impl Remote {
             first.query_pairs_mut().append_pair("artifactType", wanted);
         }
         let mut pages = Pages::new(first);
+        let mut lookups = MAX_LOOKUPS;
         while let Some(url) = pages.next() {
             let call =
                 Call::new(Method::GET, url, Access::Pull).header(ACCEPT, media_type::OCI_INDEX);
@@ -85,13 +89,15 @@ impl Remote {
                 .any(|value| filter_applied(value, "artifactType"));
             match artifact_type {
                 Some(wanted) if !filtered => {
-                    found.extend(
-                        entries
-                            .into_iter()
-                            .filter(|entry| entry.artifact_type.as_deref() == Some(wanted)),
-                    );
+                    found
+                        .extend(self.of_type(endpoint, entries, Some(wanted), &mut lookups).await?);
                 }
-                _ => found.extend(entries),
+                // Of what it says it chose by type, it need not say the type as well.
+                Some(wanted) => found.extend(entries.into_iter().map(|mut entry| {
+                    entry.artifact_type.get_or_insert_with(|| wanted.to_owned());
+                    entry
+                })),
+                None => found.extend(entries),
             }
         }
         Ok(Some(found))
@@ -111,9 +117,22 @@ impl Remote {
         };
         // Someone's own tag that happens to have this name is no list: nothing refers to the subject.
         let Document::Index(index) = list else { return Ok(Vec::new()) };
+        self.of_type(endpoint, index.manifests, artifact_type, &mut { MAX_LOOKUPS }).await
+    }
+
+    /// The entries that are of this type. Those that do not say what they are, are looked up.
+    async fn of_type(
+        &self,
+        endpoint: &Endpoint,
+        entries: Vec<Descriptor>,
+        artifact_type: Option<&str>,
+        lookups: &mut usize,
+    ) -> Result<Vec<Descriptor>, Failure> {
         let mut found = Vec::new();
-        for mut entry in index.manifests {
+        for mut entry in entries {
             if entry.artifact_type.is_none() {
+                let left = lookups.checked_sub(1);
+                *lookups = left.ok_or(Failure::UntypedList { limit: MAX_LOOKUPS })?;
                 self.complete(endpoint, &mut entry).await?;
             }
             if artifact_type.is_none_or(|wanted| entry.artifact_type.as_deref() == Some(wanted)) {

@@ -14,4 +14,4 @@ mod part;
 pub mod scenarios;
 pub mod setup;
 #[path = "../common/skip.rs"]
-mod skip;
+pub(crate) mod skip;

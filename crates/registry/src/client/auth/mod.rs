@@ -100,7 +100,10 @@ impl AuthState {
             host: endpoint.host.as_str().to_owned(),
             source,
         })?;
-        lock(&self.found).insert(key, found.clone());
+        // That there is none is not remembered: somebody may log in while this process runs.
+        if !matches!(found, Credential::Anonymous) {
+            lock(&self.found).insert(key, found.clone());
+        }
         Ok(found)
     }
 
@@ -234,6 +237,8 @@ impl Shared {
             Credential::RegistryToken(token) => Token::forever(token),
             credential => {
                 self.fetch_token(endpoint, &key, &credential).await.map_err(|source| {
+                    // A password that is wrong now may be right in the file by the next call.
+                    self.auth.forget_credential(endpoint);
                     Failure::Token { realm: authority(&key.realm), source: Box::new(source) }
                 })?
             }
