@@ -17,7 +17,7 @@ pub(crate) struct Capabilities {
 }
 
 /// `AT_HWCAP` on arm64, from bit 0.
-const ARM64: [&str; 32] = [
+pub(crate) const ARM64: [&str; 32] = [
     "fp", "asimd", "evtstrm", "aes", "pmull", "sha1", "sha2", "crc32", "atomics", "fphp",
     "asimdhp", "cpuid", "asimdrdm", "jscvt", "fcma", "lrcpc", "dcpop", "sha3", "sm3", "sm4",
     "asimddp", "sha512", "sve", "asimdfhm", "dit", "uscat", "ilrcpc", "flagm", "ssbs", "sb",
@@ -25,7 +25,7 @@ const ARM64: [&str; 32] = [
 ];
 
 /// `AT_HWCAP2` on arm64, from bit 0.
-const ARM64_2: [&str; 48] = [
+pub(crate) const ARM64_2: [&str; 48] = [
     "dcpodp",
     "sve2",
     "sveaes",

@@ -6,38 +6,38 @@
 //! "yes" only on machines whose kernel lists such cores.
 
 use crate::fact::{Fact, Source};
-use crate::kernel;
+use crate::kernel::{self, Kernel};
 use crate::root::Root;
 
 /// From here on IA-32 emulation can be built in and yet be off.
 const SWITCHABLE: (u32, u32) = (6, 7);
 
-pub(crate) fn compat32(architecture: &str, root: &Root) -> Option<Fact<bool>> {
+pub(crate) fn compat32(architecture: &str, root: &Root, kernel: &Kernel<'_>) -> Option<Fact<bool>> {
     match architecture {
-        "amd64" => amd64(root),
-        "arm64" => arm64(root),
+        "amd64" => amd64(root, kernel),
+        "arm64" => arm64(root, kernel),
         _ => None,
     }
 }
 
-fn amd64(root: &Root) -> Option<Fact<bool>> {
-    let config = kernel::config(root);
-    if let Some(config) = config.as_ref().filter(|config| !config.value.is_on("IA32_EMULATION")) {
+fn amd64(root: &Root, kernel: &Kernel<'_>) -> Option<Fact<bool>> {
+    let config = kernel.config().ok();
+    if let Some(config) = config.filter(|config| !config.value.is_on("IA32_EMULATION")) {
         return Some(Fact { value: false, source: config.source.clone() });
     }
     if config.is_none() && !emulation_is_built_in(root)? {
         return Some(Fact { value: false, source: Source::NoFile(SYSCTL.into()) });
     }
-    if let Some(fact) = kernel::boot_parameter(root, "ia32_emulation") {
+    if let Some(fact) = kernel.boot_parameter("ia32_emulation") {
         return fact.and_then(|value| boolean(value));
     }
     match config {
         Some(config) => {
             let off = config.value.is_on("IA32_EMULATION_DEFAULT_DISABLED");
-            Some(Fact { value: !off, source: config.source })
+            Some(Fact { value: !off, source: config.source.clone() })
         }
         None => {
-            let old = kernel::version(&kernel::release(root)?.value)? < SWITCHABLE;
+            let old = kernel::version(&kernel.release().ok()?.value)? < SWITCHABLE;
             old.then(|| Fact::from_file(true, SYSCTL))
         }
     }
@@ -46,23 +46,26 @@ fn amd64(root: &Root) -> Option<Fact<bool>> {
 /// A switch that exists only where the emulation does.
 const SYSCTL: &str = "/proc/sys/abi/vsyscall32";
 
-/// Whether the kernel has the emulation; none where `/proc/sys` is not there to tell.
+/// Whether the kernel has the emulation; none where nobody tells. That the switch is missing counts
+/// where the kernel itself would have shown it: a copy of `/proc` is of some files only.
 fn emulation_is_built_in(root: &Root) -> Option<bool> {
-    kernel::release(root)?;
-    root.exists(SYSCTL)
+    match root.exists(SYSCTL)? {
+        true => Some(true),
+        false => root.is_proc("/proc/sys/kernel").then_some(false),
+    }
 }
 
-fn arm64(root: &Root) -> Option<Fact<bool>> {
+fn arm64(root: &Root, kernel: &Kernel<'_>) -> Option<Fact<bool>> {
     // Written by kernels that were told to expect cores of both kinds: a list of processors.
     let path = "/sys/devices/system/cpu/aarch32_el0";
     if let Some(list) = root.read_text(path, 4096) {
         return Some(Fact::from_file(!list.is_empty(), path));
     }
-    let config = kernel::config(root)?;
+    let config = kernel.config().ok()?;
     if config.value.is_on("COMPAT") {
         None
     } else {
-        Some(Fact { value: false, source: config.source })
+        Some(Fact { value: false, source: config.source.clone() })
     }
 }
 

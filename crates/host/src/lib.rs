@@ -14,16 +14,20 @@
 //! | `architecture` | operating system and architecture |
 //! | `level` | how far the processor goes |
 //! | `compat32` | whether 32-bit programs run |
+//! | `container` | whether the files of a root are an image's and not the host's |
 //! | `cpuinfo`, `auxv`, `elf`, `machine`, `kernel` | the sources, parsed |
+//! | `facts` | everything else, under the names of Node Feature Discovery |
 //! | `platform` | all of it as the platform that images are chosen for |
 #![warn(missing_docs)]
 
 mod architecture;
 mod auxv;
 mod compat32;
+mod container;
 pub mod cpuinfo;
 pub mod elf;
 mod fact;
+pub mod facts;
 pub mod kernel;
 mod level;
 pub mod machine;
@@ -36,6 +40,8 @@ use portolan_core::platform::level::Detection;
 use serde::Serialize;
 
 use crate::auxv::Capabilities;
+use crate::cpuinfo::CpuInfo;
+use crate::kernel::Kernel;
 use crate::root::Root;
 
 pub use fact::{Fact, Source, Unread};
@@ -74,27 +80,39 @@ pub struct OpenRootError {
 /// What only the running machine tells, and no file.
 #[derive(Debug, Clone, Default)]
 struct Live {
+    /// This is the running machine and not some root.
+    here: bool,
     /// What uname says the kernel is called and runs on.
     uname: Option<(String, String)>,
     /// What the auxiliary vector says.
     capabilities: Option<Capabilities>,
+    /// What a cluster calls this machine, where it told so.
+    node_name: Option<String>,
 }
 
-impl Host {
-    /// This machine.
-    pub fn here() -> Result<Self, OpenRootError> {
+impl Live {
+    /// Asks the running machine.
+    fn here() -> Self {
         let uname = rustix::system::uname();
         let text = |name: &std::ffi::CStr| name.to_string_lossy().into_owned();
         let (hwcap, hwcap2) = rustix::param::linux_hwcap();
-        let live = Live {
+        Self {
+            here: true,
             uname: Some((text(uname.sysname()), text(uname.machine()))),
             capabilities: Some(Capabilities {
                 architecture: std::env::consts::ARCH,
                 hwcap: hwcap as u64,
                 hwcap2: hwcap2 as u64,
             }),
-        };
-        Self::read(Path::new("/"), &live)
+            node_name: std::env::var("NODE_NAME").ok(),
+        }
+    }
+}
+
+impl Host {
+    /// This machine.
+    pub fn here() -> Result<Self, OpenRootError> {
+        Self::read(Path::new("/"), &Live::here())
     }
 
     /// The machine whose root directory is `root`.
@@ -107,17 +125,32 @@ impl Host {
     fn read(path: &Path, live: &Live) -> Result<Self, OpenRootError> {
         let root =
             Root::open(path).map_err(|source| OpenRootError { root: path.to_owned(), source })?;
-        let cpuinfo = cpuinfo::read(&root);
-        let elf = elf::read(&root);
-        let os = architecture::os(&root, live, elf.as_ref());
-        let architecture = architecture::architecture(&root, live, cpuinfo.as_ref(), elf.as_ref());
-        let (level, compat32) = match &architecture {
-            Some(architecture) => (
-                level::level(&architecture.value, cpuinfo.as_ref(), live),
-                compat32::compat32(&architecture.value, &root),
-            ),
-            None => (None, None),
-        };
-        Ok(Self { root: path.to_owned(), os, architecture, level, compat32, unread: root.unread() })
+        let basics = Basics::look(&root, live, cpuinfo::read(&root).as_ref());
+        Ok(Self::look(path, &root, &Kernel::new(&root, live), basics))
+    }
+
+    fn look(path: &Path, root: &Root, kernel: &Kernel<'_>, basics: Basics) -> Self {
+        let Basics { os, architecture, level } = basics;
+        let compat32 =
+            architecture.as_ref().and_then(|fact| compat32::compat32(&fact.value, root, kernel));
+        Self { root: path.to_owned(), os, architecture, level, compat32, unread: root.unread() }
+    }
+}
+
+/// What is told of a host without looking at its kernel, whose configuration is large.
+#[derive(Debug, Clone)]
+pub(crate) struct Basics {
+    pub(crate) os: Option<Fact<String>>,
+    pub(crate) architecture: Option<Fact<String>>,
+    pub(crate) level: Option<Fact<Detection>>,
+}
+
+impl Basics {
+    fn look(root: &Root, live: &Live, cpuinfo: Option<&Fact<CpuInfo>>) -> Self {
+        let elf = elf::read(root);
+        let os = architecture::os(root, live, elf.as_ref());
+        let architecture = architecture::architecture(root, live, cpuinfo, elf.as_ref());
+        let level = architecture.as_ref().and_then(|fact| level::level(&fact.value, cpuinfo, live));
+        Self { os, architecture, level }
     }
 }

@@ -2,6 +2,7 @@
 
 use portolan_host::cpuinfo::CpuInfo;
 use portolan_host::elf::Header;
+use portolan_host::facts::cmdline;
 use portolan_host::kernel::{self, Config, Setting};
 use portolan_host::machine;
 use proptest::prelude::*;
@@ -151,5 +152,32 @@ proptest! {
         let _ = (info.common_words("flags"), info.arm_model(), kernel::version(&text));
         let _ = (machine::architecture(&text), machine::os(&text));
         let _ = Config::parse(text.clone().into_owned()).get(&text);
+    }
+}
+
+proptest! {
+    #[test]
+    fn configurations_and_boot_parameters_answer_as_they_list(
+        pieces in prop::collection::vec(
+            prop::sample::select(vec![
+                "CONFIG_", "# CONFIG_", "A", "B_1", "=", "y", "m", "\"", "\\", " ", " is not set",
+                "\n", "\r\n", "--", "#", "é", "\0", "\t",
+            ]),
+            0..60,
+        ),
+    ) {
+        let text = pieces.concat();
+        for (name, value) in cmdline::parse(&text) {
+            prop_assert!(!name.contains('='));
+            prop_assert!(name.len() + value.map_or(0, |value| value.len()) <= text.len());
+        }
+        if let Ok(config) = Config::read(text.as_bytes()) {
+            let said: std::collections::BTreeMap<_, _> = config.options().collect();
+            prop_assert!(!said.is_empty());
+            for (name, setting) in said {
+                prop_assert_eq!(config.get(name), setting);
+                prop_assert_ne!(setting, Setting::Absent);
+            }
+        }
     }
 }
