@@ -5,11 +5,14 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::json::Place;
+use crate::suggest::nearest;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Severity {
+    /// The document means what it says; others who said so did not mean it.
+    Note,
     /// The document means something; perhaps not what its author thinks.
     Warning,
     /// The document means nothing.
@@ -93,6 +96,8 @@ codes! {
     EmptyNamespace = "W_EMPTY_NAMESPACE", Warning, Warning;
     /// Data that a plugin reads and that can hardly be meant.
     Unlikely = "W_UNLIKELY", Warning, Warning;
+    /// A known mistake.
+    Hazard = "N_HAZARD", Note, Note;
     /// A plugin that is not built in: it runs only where a policy allows it.
     ExternalPlugin = "W_EXTERNAL_PLUGIN", Warning, Warning;
 }
@@ -126,6 +131,7 @@ pub struct Diagnostic {
 impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = match self.severity {
+            Severity::Note => "note",
             Severity::Warning => "warning",
             Severity::Error => "error",
         };
@@ -143,15 +149,21 @@ pub struct Diagnostics {
     strict: bool,
     found: Vec<Diagnostic>,
     left_out: usize,
+    failed: bool,
+    patterns: usize,
 }
 
 /// More remarks than a person reads; a hostile document could cause millions.
 const MAX_DIAGNOSTICS: usize = 1000;
+/// Guesses at what was meant take time; a document that needs more is not one with a typing error.
+const MAX_GUESSES: usize = 50;
+/// Patterns of one document. Each takes up to a millisecond to be built.
+pub const MAX_PATTERNS: usize = 1000;
 
 impl Diagnostics {
     /// None yet.
     pub fn new(strict: bool) -> Self {
-        Self { strict, found: Vec::new(), left_out: 0 }
+        Self { strict, found: Vec::new(), left_out: 0, failed: false, patterns: 0 }
     }
 
     /// Adds a remark.
@@ -171,16 +183,17 @@ impl Diagnostics {
         let severity = if self.strict { code.strict_severity() } else { code.severity() };
         if self.found.len() >= MAX_DIAGNOSTICS {
             // The first error is never lost: it decides.
-            if severity == Severity::Warning || self.failed() {
+            if severity < Severity::Error || self.failed {
                 self.left_out += 1;
                 return;
             }
         }
+        self.failed |= severity == Severity::Error;
         self.found.push(Diagnostic {
             code,
             severity,
             place,
-            path: path.to_owned(),
+            path: shortened(path),
             message,
             suggestion,
         });
@@ -188,13 +201,44 @@ impl Diagnostics {
 
     /// Whether one of them is an error.
     pub fn failed(&self) -> bool {
-        self.found.iter().any(|one| one.severity == Severity::Error)
+        self.failed
+    }
+
+    /// Whether so many more patterns may be built.
+    pub fn may_build(&mut self, patterns: usize) -> bool {
+        self.patterns = self.patterns.saturating_add(patterns);
+        self.patterns <= MAX_PATTERNS
+    }
+
+    /// The candidate that was probably meant, as long as guessing is worth the time.
+    pub fn guess<'a>(
+        &self,
+        wrong: &str,
+        candidates: impl IntoIterator<Item = &'a str>,
+    ) -> Option<&'a str> {
+        if self.may_guess() { nearest(wrong, candidates) } else { None }
+    }
+
+    /// Whether guessing is still worth the time.
+    pub(crate) fn may_guess(&self) -> bool {
+        self.found.len() < MAX_GUESSES
     }
 
     /// In the order of the document, and how many were left out.
     pub fn finish(mut self) -> (Vec<Diagnostic>, usize) {
         self.found.sort_by_key(|one| (one.place, one.code));
         (self.found, self.left_out)
+    }
+}
+
+/// Characters of a JSON pointer that are kept. The names in it are the author's, and a thousand
+/// remarks may have the same long one.
+const MAX_POINTER: usize = 1000;
+
+fn shortened(path: &str) -> String {
+    match path.char_indices().nth(MAX_POINTER) {
+        Some((end, _)) => format!("{}…", &path[..end]),
+        None => path.to_owned(),
     }
 }
 
@@ -210,8 +254,12 @@ mod tests {
     #[test]
     fn codes_say_how_bad_they_are() {
         for code in Code::ALL {
-            let warning = code.severity() == Severity::Warning;
-            assert_eq!(code.as_str().starts_with("W_"), warning, "{code:?}");
+            let letter = match code.severity() {
+                Severity::Note => "N_",
+                Severity::Warning => "W_",
+                Severity::Error => "E_",
+            };
+            assert!(code.as_str().starts_with(letter), "{code:?}");
             assert!(code.strict_severity() >= code.severity(), "{code:?}");
         }
         let texts: std::collections::BTreeSet<_> = Code::ALL.iter().map(|c| c.as_str()).collect();

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::text::short;
+
 /// No compatibility spec is larger; registries take no larger manifest either.
 pub const MAX_BYTES: usize = 4 * 1024 * 1024;
 /// Levels of nesting. The graph itself needs six; `data` is the author's.
@@ -398,11 +400,6 @@ impl Reader<'_> {
             what: "a string with an escape that JSON does not have".to_owned(),
         })
     }
-}
-
-/// The beginning of a stranger's text, for a message.
-fn short(text: &str) -> String {
-    text.chars().take(80).collect()
 }
 
 #[cfg(test)]

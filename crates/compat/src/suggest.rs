@@ -35,6 +35,11 @@ fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
                 row[j] = row[j].min(before[j - 2] + 1);
             }
         }
+        // Steps are never taken back: two rows beyond the limit, and all that follow are.
+        let beyond = |row: &[usize]| row.iter().all(|steps| *steps > limit);
+        if beyond(&last) && beyond(&row) {
+            return None;
+        }
         before = std::mem::replace(&mut last, row);
     }
     Some(last[b.len()]).filter(|steps| *steps <= limit)

@@ -7,14 +7,16 @@
 //! |---|---|
 //! | `refs` among the plugins | the namespace's `refs`: as a plugin it would turn "all of these" into "any of these" |
 //! | `schema` | `schemaVersion` |
-//! | `source` of a plugin that is built in | nothing |
+//! | `source` of a plugin that is built in | nothing, unless a host's policy lets it take the built-in's place |
 //! | unknown fields | nothing |
 
 mod graph;
 mod read;
+mod refs;
 
 use crate::diagnostic::{Code, Diagnostic, Diagnostics};
 use crate::json::{self, Place, Spanned};
+use crate::plugins::builtin;
 
 /// Namespaces in one document.
 pub const MAX_NAMESPACES: usize = 1_000;
@@ -99,10 +101,45 @@ pub enum Mode {
     Strict,
 }
 
-/// Reads a document and everything that is wrong with it.
-///
-/// `built_in` says which plugins need no program of their own.
-pub fn read(bytes: &[u8], mode: Mode, built_in: &dyn Fn(&str) -> bool) -> Read {
+/// Who knows plugins that need no program of their own.
+pub trait BuiltIn {
+    /// Whether there is one of this name.
+    fn has(&self, name: &str) -> bool;
+
+    /// Adds remarks on its data, to which `path` leads.
+    fn lint(&self, plugin: &Plugin, path: String, found: &mut Diagnostics);
+}
+
+/// Names alone: nobody looks at the data.
+impl<F: Fn(&str) -> bool> BuiltIn for F {
+    fn has(&self, name: &str) -> bool {
+        self(name)
+    }
+
+    fn lint(&self, _: &Plugin, _: String, _: &mut Diagnostics) {}
+}
+
+/// The plugins of this crate.
+#[derive(Debug, Clone, Copy, Default)]
+struct OurPlugins;
+
+impl BuiltIn for OurPlugins {
+    fn has(&self, name: &str) -> bool {
+        builtin::is(name)
+    }
+
+    fn lint(&self, plugin: &Plugin, path: String, found: &mut Diagnostics) {
+        builtin::lint(&plugin.name, plugin.place, plugin.data.as_ref(), path, found);
+    }
+}
+
+/// Reads a document and everything that is wrong with it, also with the data of its plugins.
+pub fn read(bytes: &[u8], mode: Mode) -> Read {
+    read_with(bytes, mode, &OurPlugins)
+}
+
+/// [`read`] with other plugins built in.
+pub fn read_with(bytes: &[u8], mode: Mode, built_in: &dyn BuiltIn) -> Read {
     let mut diagnostics = Diagnostics::new(mode == Mode::Strict);
     let spec = match json::parse(bytes) {
         Ok(document) => read::spec(&document, built_in, &mut diagnostics),
@@ -126,6 +163,15 @@ pub fn read(bytes: &[u8], mode: Mode, built_in: &dyn Fn(&str) -> bool) -> Read {
 }
 
 impl Spec {
+    /// A spec that this crate itself puts together, of namespaces that are sorted by name and do
+    /// not refer to each other in a circle.
+    pub(crate) fn assembled(namespaces: Vec<Namespace>) -> Self {
+        let graph::Shape::Dag { roots, order } = graph::shape(&namespaces) else {
+            unreachable!("the caller makes no circles");
+        };
+        Self { schema_version: String::new(), namespaces, roots, order }
+    }
+
     /// All namespaces, sorted by name.
     pub fn namespaces(&self) -> impl ExactSizeIterator<Item = (NamespaceId, &Namespace)> {
         self.namespaces.iter().enumerate().map(|(n, namespace)| (NamespaceId(n), namespace))

@@ -1,40 +1,28 @@
 //! From JSON to a [`Spec`], with a remark for everything that is not as it should be.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::graph::{Shape, shape};
-use super::{MAX_EDGES, MAX_NAMESPACES, MAX_PLUGINS, Namespace, NamespaceId, Plugin, Refs, Spec};
+use super::refs::{NamedRefs, looks_like_refs};
+use super::{
+    BuiltIn, MAX_EDGES, MAX_NAMESPACES, MAX_PLUGINS, Namespace, NamespaceId, Plugin, Spec,
+};
 use crate::diagnostic::{Code, Diagnostics, pointer};
 use crate::json::{Member, Place, Spanned, Value};
-use crate::suggest::nearest;
+use crate::plugins::builtin;
+use crate::text::short;
 
 const SPEC_FIELDS: [&str; 2] = ["schemaVersion", "namespaces"];
 const NAMESPACE_FIELDS: [&str; 2] = ["plugins", "refs"];
 const PLUGIN_FIELDS: [&str; 3] = ["source", "digest", "data"];
-const REFS_FIELDS: [&str; 3] = ["all", "oneOf", "noneOf"];
-
-/// A name in a list, before it is looked up.
-struct Named<'a> {
-    name: &'a str,
-    place: Place,
-    path: String,
-}
-
-#[derive(Default)]
-struct NamedRefs<'a> {
-    all: Vec<Named<'a>>,
-    one_of: Option<Vec<Named<'a>>>,
-    none_of: Vec<Named<'a>>,
-}
-
 pub(super) fn spec(
     document: &Spanned,
-    built_in: &dyn Fn(&str) -> bool,
+    built_in: &dyn BuiltIn,
     found: &mut Diagnostics,
 ) -> Option<Spec> {
     let members = object(document, "", "the document", found)?;
-    let known = members.iter().any(|member| member.key == "schema");
-    for member in members.iter().filter(|member| member.key != "schema" || !known) {
+    // `schema` is looked at with what it stands for.
+    for member in members.iter().filter(|member| member.key != "schema") {
         unknown_field(member, "", &SPEC_FIELDS, found);
     }
     let schema_version = schema_version(document, found);
@@ -54,93 +42,50 @@ pub(super) fn spec(
         found.add(Code::Limit, namespaces.place, "/namespaces", message);
         return None;
     }
-    let mut by_name: BTreeMap<&str, (&Member, Vec<Plugin>, NamedRefs<'_>)> = BTreeMap::new();
+    let mut by_name = ByName::new();
     let mut plugins = 0;
     for member in listed {
         let path = pointer("/namespaces", &member.key);
-        name(member, &path, "namespace", found);
-        let (own, refs) = namespace(member, &path, built_in, found);
+        // What is inside of something that cannot have its name is nobody's.
+        let (own, refs) = match name(member, &path, "namespace", found) {
+            true => namespace(member, &path, built_in, found),
+            false => Default::default(),
+        };
         plugins += own.len();
-        by_name.insert(&member.key, (member, own, refs));
+        by_name.insert(&member.key, (member.place, own, refs));
     }
     if plugins > MAX_PLUGINS {
         let message = format!("{plugins} plugins, more than {MAX_PLUGINS}");
         found.add(Code::Limit, namespaces.place, "/namespaces", message);
         return None;
     }
-    let namespaces = resolve(by_name, found)?;
+    let namespaces = resolve(by_name, namespaces.place, found)?;
     connect(schema_version?, namespaces, found)
 }
 
-/// Looks names up. What cannot be found is a remark; the rest goes on, so that one reading tells
-/// everything.
-fn resolve(
-    by_name: BTreeMap<&str, (&Member, Vec<Plugin>, NamedRefs<'_>)>,
-    found: &mut Diagnostics,
-) -> Option<Vec<Namespace>> {
-    let names: Vec<&str> = by_name.keys().copied().collect();
-    let edges: usize = by_name
-        .values()
-        .map(|(_, _, refs)| {
-            refs.all.len() + refs.one_of.as_ref().map_or(0, Vec::len) + refs.none_of.len()
-        })
-        .sum();
+/// Where a namespace is written, what it asks for, and what it refers to.
+type ByName<'a> = BTreeMap<&'a str, (Place, Vec<Plugin>, NamedRefs<'a>)>;
+
+/// Looks names up.
+fn resolve(by_name: ByName<'_>, all_at: Place, found: &mut Diagnostics) -> Option<Vec<Namespace>> {
+    let edges: usize = by_name.values().map(|(_, _, refs)| refs.len()).sum();
     if edges > MAX_EDGES {
-        let place = Place { line: 1, column: 1 };
         let message = format!("{edges} references, more than {MAX_EDGES}");
-        found.add(Code::Limit, place, "/namespaces", message);
+        found.add(Code::Limit, all_at, "/namespaces", message);
         return None;
     }
+    let names: Vec<&str> = by_name.keys().copied().collect();
     let mut namespaces = Vec::with_capacity(by_name.len());
-    for (own_name, (member, plugins, refs)) in &by_name {
-        let mut list = |what: &str, named: &[Named<'_>]| {
-            let mut ids = Vec::with_capacity(named.len());
-            let mut seen = BTreeSet::new();
-            for one in named {
-                let Ok(id) = names.binary_search(&one.name) else {
-                    let message = format!(
-                        "{own_name:?} refers to {:?} in `{what}`, and there is no such namespace",
-                        short(one.name)
-                    );
-                    let near = nearest(one.name, names.iter().copied());
-                    found.add_with(
-                        Code::Dangling,
-                        one.place,
-                        &one.path,
-                        message,
-                        near.map(str::to_owned),
-                    );
-                    continue;
-                };
-                if seen.insert(id) {
-                    ids.push(NamespaceId(id));
-                } else {
-                    let message = format!("{:?} is in `{what}` twice", one.name);
-                    found.add(Code::DuplicateRef, one.place, &one.path, message);
-                }
-            }
-            ids
-        };
-        let refs = Refs {
-            all: list("all", &refs.all),
-            one_of: refs.one_of.as_ref().map(|named| list("oneOf", named)),
-            none_of: list("noneOf", &refs.none_of),
-        };
+    for (name, (place, plugins, refs)) in by_name {
+        let refs = refs.resolve(name, &names, found);
         let wanted = refs.all.iter().chain(refs.one_of.iter().flatten());
         for id in wanted.filter(|id| refs.none_of.contains(id)) {
-            let message = format!(
-                "{own_name:?} both needs and forbids {:?}; no host can do that",
-                names[id.0]
-            );
-            let path = pointer("/namespaces", own_name);
-            found.add(Code::Contradiction, member.place, &path, message);
+            let message =
+                format!("{name:?} both needs and forbids {:?}; no host can do that", names[id.0]);
+            let path = pointer("/namespaces", name);
+            found.add(Code::Contradiction, place, &path, message);
         }
-        namespaces.push(Namespace {
-            name: (*own_name).to_owned(),
-            place: member.place,
-            plugins: plugins.clone(),
-            refs,
-        });
+        namespaces.push(Namespace { name: name.to_owned(), place, plugins, refs });
     }
     Some(namespaces)
 }
@@ -233,7 +178,7 @@ fn is_supported(version: &str) -> bool {
 fn namespace<'a>(
     member: &'a Member,
     path: &str,
-    built_in: &dyn Fn(&str) -> bool,
+    built_in: &dyn BuiltIn,
     found: &mut Diagnostics,
 ) -> (Vec<Plugin>, NamedRefs<'a>) {
     let mut plugins = Vec::new();
@@ -245,7 +190,7 @@ fn namespace<'a>(
     }
     let own = member.value.get("refs");
     if let Some(field) = own {
-        refs = read_refs(&field.value, &pointer(path, "refs"), found);
+        refs = NamedRefs::read(&field.value, &pointer(path, "refs"), found);
     }
     let Some(field) = member.value.get("plugins") else { return (plugins, refs) };
     let below = pointer(path, "plugins");
@@ -255,8 +200,12 @@ fn namespace<'a>(
     for plugin in listed {
         let at = pointer(&below, &plugin.key);
         if plugin.key != "refs" {
-            name(plugin, &at, "plugin", found);
-            plugins.extend(read_plugin(plugin, &at, built_in, found));
+            if name(plugin, &at, "plugin", found)
+                && let Some(plugin) = read_plugin(plugin, &at, built_in, found)
+            {
+                lint(&plugin, &at, built_in, found);
+                plugins.push(plugin);
+            }
         } else if !looks_like_refs(&plugin.value) {
             let message = "a plugin cannot be called `refs`".to_owned();
             found.add(Code::Name, plugin.place, &at, message);
@@ -266,30 +215,17 @@ fn namespace<'a>(
         } else {
             let message = "`refs` is among the plugins; it belongs beside them and is read so";
             found.add(Code::MisplacedRefs, plugin.place, &at, message.to_owned());
-            refs = read_refs(&plugin.value, &at, found);
+            refs = NamedRefs::read(&plugin.value, &at, found);
         }
     }
     plugins.sort_by(|a, b| a.name.cmp(&b.name));
     (plugins, refs)
 }
 
-fn looks_like_refs(value: &Spanned) -> bool {
-    let strings = |list: &Spanned| match &list.value {
-        Value::Array(items) => items.iter().all(|item| matches!(item.value, Value::String(_))),
-        _ => false,
-    };
-    match &value.value {
-        Value::Object(members) => members
-            .iter()
-            .all(|member| REFS_FIELDS.contains(&member.key.as_str()) && strings(&member.value)),
-        _ => false,
-    }
-}
-
 fn read_plugin(
     member: &Member,
     path: &str,
-    built_in: &dyn Fn(&str) -> bool,
+    built_in: &dyn BuiltIn,
     found: &mut Diagnostics,
 ) -> Option<Plugin> {
     let what = format!("plugin {:?}", short(&member.key));
@@ -300,12 +236,16 @@ fn read_plugin(
     let mut source = None;
     if let Some(field) = member.value.get("source") {
         match &field.value.value {
-            Value::String(_) if built_in(&member.key) => {
-                let message =
-                    format!("{:?} is built in; its `source` is not used", short(&member.key));
-                found.add(Code::SourceIgnored, field.place, &pointer(path, "source"), message);
+            Value::String(text) => {
+                if built_in.has(&member.key) {
+                    let message = format!(
+                        "{:?} is built in; its `source` is not used unless the host's policy says so",
+                        short(&member.key)
+                    );
+                    found.add(Code::SourceIgnored, field.place, &pointer(path, "source"), message);
+                }
+                source = Some(text.clone());
             }
-            Value::String(text) => source = Some(text.clone()),
             _ => wrong_type(&field.value, &pointer(path, "source"), "a string", found),
         }
     }
@@ -322,45 +262,20 @@ fn read_plugin(
     })
 }
 
-fn read_refs<'a>(value: &'a Spanned, path: &str, found: &mut Diagnostics) -> NamedRefs<'a> {
-    let mut refs = NamedRefs::default();
-    let Some(fields) = object(value, path, "`refs`", found) else { return refs };
-    for field in fields {
-        let at = pointer(path, &field.key);
-        let key = field.key.as_str();
-        if !REFS_FIELDS.contains(&key) {
-            unknown_field(field, path, &REFS_FIELDS, found);
-            continue;
-        }
-        let Value::Array(items) = &field.value.value else {
-            wrong_type(&field.value, &at, "an array of namespace names", found);
-            continue;
-        };
-        let mut named = Vec::with_capacity(items.len());
-        for (n, item) in items.iter().enumerate() {
-            let path = pointer(&at, &n.to_string());
-            match &item.value {
-                Value::String(name) => named.push(Named { name, place: item.place, path }),
-                _ => wrong_type(item, &path, "a namespace name", found),
-            }
-        }
-        if items.is_empty() {
-            let (code, message) = match key {
-                "oneOf" => (Code::EmptyOneOf, "`oneOf` offers nothing, so it can never hold"),
-                _ => (Code::EmptyList, "an empty list asks for nothing"),
-            };
-            found.add(code, field.place, &at, message.to_owned());
-        }
-        match key {
-            "all" => refs.all = named,
-            "oneOf" => refs.one_of = Some(named),
-            _ => refs.none_of = named,
-        }
+fn lint(plugin: &Plugin, path: &str, built_in: &dyn BuiltIn, found: &mut Diagnostics) {
+    if built_in.has(&plugin.name) {
+        built_in.lint(plugin, pointer(path, "data"), found);
+        return;
     }
-    refs
+    let message = format!(
+        "{:?} is not built in; it runs only where a policy allows it, and is unknown elsewhere",
+        plugin.name
+    );
+    let near = found.guess(&plugin.name, builtin::NAMES).map(str::to_owned);
+    found.add_with(Code::ExternalPlugin, plugin.place, path, message, near);
 }
 
-fn object<'a>(
+pub(super) fn object<'a>(
     value: &'a Spanned,
     path: &str,
     what: &str,
@@ -376,22 +291,22 @@ fn object<'a>(
     }
 }
 
-fn wrong_type(value: &Spanned, path: &str, wanted: &str, found: &mut Diagnostics) {
+pub(super) fn wrong_type(value: &Spanned, path: &str, wanted: &str, found: &mut Diagnostics) {
     let message = format!("expected {wanted}, found {}", value.value.kind());
     found.add(Code::Type, value.place, path, message);
 }
 
-fn unknown_field(member: &Member, path: &str, known: &[&str], found: &mut Diagnostics) {
+pub(super) fn unknown_field(member: &Member, path: &str, known: &[&str], found: &mut Diagnostics) {
     if known.contains(&member.key.as_str()) {
         return;
     }
     let message = format!("the field {:?} means nothing here", short(&member.key));
-    let near = nearest(&member.key, known.iter().copied()).map(str::to_owned);
+    let near = found.guess(&member.key, known.iter().copied()).map(str::to_owned);
     found.add_with(Code::UnknownField, member.place, &pointer(path, &member.key), message, near);
 }
 
 /// Names become file names and lines of reports.
-fn name(member: &Member, path: &str, what: &str, found: &mut Diagnostics) {
+fn name(member: &Member, path: &str, what: &str, found: &mut Diagnostics) -> bool {
     let bytes = member.key.as_bytes();
     let plain = |c: &u8| c.is_ascii_alphanumeric();
     let fits = bytes.first().is_some_and(plain)
@@ -404,8 +319,5 @@ fn name(member: &Member, path: &str, what: &str, found: &mut Diagnostics) {
         );
         found.add(Code::Name, member.place, path, message);
     }
-}
-
-fn short(text: &str) -> String {
-    text.chars().take(80).collect()
+    fits
 }

@@ -2,11 +2,11 @@ use super::*;
 use crate::diagnostic::Severity;
 
 fn built_in(name: &str) -> bool {
-    matches!(name, "kernelVersion" | "hardware" | "kernelModules")
+    matches!(name, "kernelVersion" | "hardware" | "kernelModules" | "x")
 }
 
 fn lenient(text: &str) -> Read {
-    read(text.as_bytes(), Mode::Lenient, &built_in)
+    read_with(text.as_bytes(), Mode::Lenient, &built_in)
 }
 
 fn codes(read: &Read) -> Vec<&'static str> {
@@ -50,7 +50,7 @@ fn refs_among_the_plugins_are_hoisted_with_a_warning_and_refused_strictly() {
     let spec = found.spec.unwrap();
     assert_eq!(names(&spec, spec.roots()), ["a"]);
     assert_eq!(spec.namespace(spec.find("a").unwrap()).plugins.len(), 1);
-    let strict = read(text.as_bytes(), Mode::Strict, &built_in);
+    let strict = read_with(text.as_bytes(), Mode::Strict, &built_in);
     assert_eq!((strict.spec, strict.diagnostics[0].severity), (None, Severity::Error));
 }
 
@@ -105,6 +105,15 @@ fn names_that_lead_nowhere_come_with_the_nearest() {
     assert_eq!(codes(&found), ["E_DANGLING"]);
     assert_eq!(found.diagnostics[0].suggestion.as_deref(), Some("vfio"));
     assert_eq!(found.diagnostics[0].path, "/namespaces/a/refs/all/0");
+    let message = &found.diagnostics[0].message;
+    for part in ["\"a\"", "\"vifo\"", "`all`"] {
+        assert!(message.contains(part), "{part}: {message}");
+    }
+    // Hoisted ones are told where they are written.
+    let text = r#""a": {"plugins": {"x": {}, "refs": {"noneOf": ["b", "c"]}}}, "b": {"plugins": {"x": {}}}"#;
+    let found = lenient(&with(text));
+    assert_eq!(codes(&found), ["W_MISPLACED_REFS", "E_DANGLING"]);
+    assert_eq!(found.diagnostics[1].path, "/namespaces/a/plugins/refs/noneOf/1");
 }
 
 #[test]
@@ -165,6 +174,56 @@ fn fields_and_kinds() {
 }
 
 #[test]
+fn strictly_no_field_is_passed_over_and_no_key_is_written_twice_in_either_mode() {
+    let strict = |text: &str| read_with(text.as_bytes(), Mode::Strict, &built_in);
+    let document =
+        format!(r#"{{"schemaVersion": "0.1.0", "namespaces": {{"a": {{{P}}}}}, "x": 1}}"#);
+    for text in [
+        document,
+        with(&format!(r#""a": {{{P}, "x": 1}}"#)),
+        with(r#""a": {"plugins": {"x": {"x": 1}}}"#),
+        with(&format!(r#""a": {{"refs": {{"all": ["b"], "x": []}}}}, "b": {{{P}}}"#)),
+    ] {
+        assert_eq!(codes(&lenient(&text)), ["W_UNKNOWN_FIELD"], "{text}");
+        assert!(lenient(&text).spec.is_some(), "{text}");
+        let found = strict(&text);
+        assert_eq!(codes(&found), ["W_UNKNOWN_FIELD"], "{text}");
+        assert!(found.spec.is_none(), "{text}");
+    }
+    let twice = with(r#""a": {"plugins": {"x": {"data": {"k": 1, "k": 1}}}}"#);
+    assert_eq!(codes(&lenient(&twice)), ["E_DUPLICATE_KEY"]);
+    assert_eq!(codes(&strict(&twice)), ["E_DUPLICATE_KEY"]);
+}
+
+/// Every remark has its place in the document, and a place may have a long name.
+#[test]
+fn long_names_are_not_written_down_again_and_again() {
+    let long = "n".repeat(100_000);
+    let nowhere: Vec<String> = (0..2_000).map(|n| format!(r#""to{n}""#)).collect();
+    let wrong: Vec<String> = (0..2_000).map(|n| format!(r#""p{n}": []"#)).collect();
+    let (nowhere, wrong) = (nowhere.join(","), wrong.join(","));
+    for text in [
+        with(&format!(r#""{long}": {{"refs": {{"all": [{nowhere}]}}}}"#)),
+        with(&format!(r#""a": {{"plugins": {{"{long}": {{{wrong}}}}}}}"#)),
+        with(&format!(r#""a": {{"plugins": {{"x": {{}}, "refs": {{"{long}": [{nowhere}]}}}}}}"#)),
+        with(&format!(
+            r#""a": {{"plugins": {{"kernelModules": {{"data": {{"m": {{"{long}": {{{wrong}}}}}}}}}}}}}"#
+        )),
+        with(&format!(
+            r#""a": {{"plugins": {{"kernelConfiguration": {{"data": {{"{long}": "y"}}}}}}}}"#
+        )),
+        with(&format!(
+            r#""a": {{"plugins": {{"system": {{"data": {{"osRelease": {{"{long}": {{{wrong}}}}}}}}}}}}}"#
+        )),
+    ] {
+        let found = read(text.as_bytes(), Mode::Lenient);
+        let size = |one: &Diagnostic| one.path.len() + one.message.len();
+        let all: usize = found.diagnostics.iter().map(size).sum();
+        assert!(found.spec.is_none() && all < 2_000_000, "{all}");
+    }
+}
+
+#[test]
 fn bounds_hold() {
     let many: Vec<String> = (0..=MAX_NAMESPACES).map(|n| format!(r#""n{n}": {{{P}}}"#)).collect();
     assert_eq!(codes(&lenient(&with(&many.join(",")))), ["E_LIMIT"]);
@@ -185,4 +244,14 @@ fn a_chain_of_a_thousand_is_walked_without_recursion() {
     let spec = lenient(&with(&chain.join(","))).spec.unwrap();
     assert_eq!(names(&spec, spec.roots()), ["n0"]);
     assert_eq!(spec.namespace(spec.order()[0]).name, "n999");
+}
+
+#[test]
+fn a_plugin_that_is_not_built_in_is_a_warning_with_the_nearest_that_is() {
+    let found = read(
+        with(r#""a": {"plugins": {"kernelVersions": {"data": {}}}}"#).as_bytes(),
+        Mode::Lenient,
+    );
+    assert_eq!(codes(&found), ["W_EXTERNAL_PLUGIN"]);
+    assert_eq!(found.diagnostics[0].suggestion.as_deref(), Some("kernelVersion"));
 }
