@@ -65,6 +65,8 @@ pub struct Usage {
     pub filesystem_bytes: u64,
     /// What it still gives to us.
     pub available_bytes: u64,
+    /// It takes no writes: mounted so, or made so by the kernel after errors.
+    pub read_only: bool,
 }
 
 impl Usage {
@@ -228,6 +230,7 @@ mod tests {
         ) {
             let usage = Usage {
                 cache_bytes: cache, filesystem_bytes: size, available_bytes: free.min(size),
+                ..Usage::default()
             };
             let marks = Marks {
                 bytes: Some((high_bytes.max(low_bytes), low_bytes)),
@@ -272,6 +275,7 @@ mod tests {
             cache_bytes,
             filesystem_bytes: 1000,
             available_bytes,
+            ..Usage::default()
         };
         assert_eq!(bytes_to_free(&usage(90, 500), &marks, 0), 0);
         assert_eq!(bytes_to_free(&usage(101, 500), &marks, 0), 41);

@@ -33,10 +33,14 @@ struct Args {
 
 #[allow(clippy::print_stderr, reason = "the last words of a program")]
 fn main() -> ExitCode {
-    // First of all: a machine's shim has no threads, no runtime and no log.
-    if let Some(code) = portolan_agent::vmm::shim::run_if_asked() {
+    // First of all: neither a machine's shim nor what becomes a plugin has threads, a runtime or a log.
+    let asked = portolan_agent::vmm::shim::run_if_asked()
+        .or_else(portolan_compat::external::sandbox::run_if_asked);
+    if let Some(code) = asked {
         return code;
     }
+    // What is written here is nobody else's business; what others may use says so itself.
+    rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
     match start(Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

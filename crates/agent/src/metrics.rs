@@ -128,7 +128,7 @@ impl Metrics {
         let r = &mut self.registry;
         r.register(
             "image_pull_duration_seconds",
-            "Time from asking for a manifest to the last verified layer of a pull that succeeded",
+            "Time that a pull which succeeded took: manifest and config, then layers to the last one",
             self.pull_duration.clone(),
         );
         r.register("image_pull_errors", "Pulls that failed, by reason", self.pull_errors.clone());
@@ -144,7 +144,7 @@ impl Metrics {
         );
         r.register(
             "rootdisk_build_duration_seconds",
-            "Time from the first layer byte to the root disk under its final name",
+            "Time from asking for the first layer to the root disk under its final name",
             self.build_duration.clone(),
         );
         r.register(

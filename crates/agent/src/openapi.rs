@@ -114,11 +114,13 @@ fn describe(status: u16) -> &'static str {
         204 => "Gone",
         400 => "The request cannot be read",
         404 => "There is no such thing",
+        408 => "The body did not come in time",
         409 => "It contradicts what is there",
         413 => "The body is too large",
         415 => "The body is not JSON",
         422 => "The spec cannot be carried out",
         503 => "Too many calls at once, or not ready",
+        504 => "It takes longer than a call may, and goes on by itself",
         507 => "No room, and nothing that may be evicted",
         _ => "Other",
     }

@@ -6,7 +6,9 @@
 //! rootdisks/sha256/<hex>.ext4, .meta.json   disks of the current format version, by manifest
 //! rootdisks/v<N>/sha256/<hex>.…             disks of another version, for those who still pin them
 //! instances/<id>/                           one instance's own
+//! instances/.deleted-…/                     one that is on its way out
 //! tmp/                                      work in progress; emptied at every start
+//! guest/                                    a machine as an image in it finds it; made anew at every start
 //! agent.redb                                pins and times of last use
 //! lock                                      held by the one agent of this root
 //! ```
@@ -82,6 +84,11 @@ impl Paths {
     /// Work in progress.
     pub fn tmp(&self) -> PathBuf {
         self.root.join("tmp")
+    }
+
+    /// A machine as an image in it finds it.
+    pub fn guest(&self) -> PathBuf {
+        self.root.join("guest")
     }
 
     /// Pins and times of last use.

@@ -11,6 +11,8 @@ use crate::evict::{Marks, Usage, bytes_beyond};
 pub struct Pressure {
     /// New root disks are not built. Cached ones still start.
     pub degraded: bool,
+    /// Because nothing can be written, and not because there is no room.
+    pub read_only: bool,
     /// Why, in a sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -25,11 +27,15 @@ pub struct Pressure {
 }
 
 /// Looks at the numbers. `shortfall` is what the last build that ended for want of room would have
-/// needed, until another build got through.
+/// needed, until another build got through or that is long ago.
 pub fn assess(usage: &Usage, marks: &Marks, evictable: u64, shortfall: Option<u64>) -> Pressure {
     let beyond = bytes_beyond(usage, marks, evictable);
     let reachable = usage.available_bytes.saturating_add(evictable);
     let message = match shortfall {
+        _ if usage.read_only => Some(
+            "the file system of the agent's root is read-only; see the kernel's log for why, and mount it for writing"
+                .to_owned(),
+        ),
         _ if beyond > 0 => Some(format!(
             "{beyond} bytes are above the high-water mark and nothing that may go is left; free them, or raise the marks in [cache]"
         )),
@@ -40,6 +46,7 @@ pub fn assess(usage: &Usage, marks: &Marks, evictable: u64, shortfall: Option<u6
     };
     Pressure {
         degraded: message.is_some(),
+        read_only: usage.read_only,
         message,
         cache_bytes: usage.cache_bytes,
         evictable_bytes: evictable,
@@ -60,7 +67,7 @@ mod tests {
     };
 
     fn usage(cache_bytes: u64, available_bytes: u64) -> Usage {
-        Usage { cache_bytes, filesystem_bytes: 1000, available_bytes }
+        Usage { cache_bytes, filesystem_bytes: 1000, available_bytes, ..Usage::default() }
     }
 
     #[test]
@@ -69,6 +76,14 @@ mod tests {
         let stuck = assess(&usage(150, 500), &MARKS, 49, None);
         assert!(stuck.degraded && stuck.message.unwrap().contains("1 bytes"));
         assert!(assess(&usage(10, 50), &MARKS, 10, None).degraded);
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_no_want_of_room() {
+        let stuck = Usage { read_only: true, ..usage(10, 900) };
+        let pressure = assess(&stuck, &MARKS, 10, None);
+        assert!(pressure.degraded && pressure.read_only);
+        assert!(pressure.message.unwrap().contains("read-only"));
     }
 
     #[test]

@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::api::SHA256;
+
 pub use check::{
     MAX_EPHEMERAL_DISK_BYTES, MAX_MEMORY_MIB, MAX_RELEASE_BYTES, MAX_VCPUS, MAX_WORD_BYTES,
     MAX_WORDS, MAX_WORDS_BYTES, MIN_EPHEMERAL_DISK_BYTES, MIN_MEMORY_MIB, SpecError,
 };
-
-/// What a sha256 digest looks like.
-const SHA256: &str = "^sha256:[0-9a-f]{64}$";
 
 /// What to run. Unknown fields are refused: a misspelt one must not be ignored.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]

@@ -4,9 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use portolan_core::Descriptor;
 use portolan_registry::ErrorClass;
 use portolan_rootdisk::build::{
-    self as rootdisk, BuildError, BuildOptions, Built, LayerSource as _, Request, Trouble, Watch,
+    self as rootdisk, BuildError, BuildOptions, Built, LayerInput, LayerSource as _, Request,
+    Trouble, Watch,
 };
 use portolan_rootdisk::fetch::{Keep, PlaceLayers};
 use portolan_rootdisk::meta::ROOTDISK_FORMAT_VERSION;
@@ -15,16 +17,13 @@ use tokio_util::sync::CancellationToken;
 use super::documents::Documents;
 use super::layers::{Keeper, Layers};
 use super::pin::Hold;
-use super::watch::Fan;
+use super::progress::Listener;
 use super::{Inner, PrepareError};
 use crate::evict::{Urgency, bytes_beyond, bytes_to_free};
 use crate::image::ResolvedImage;
 use crate::pins::DiskId;
 use crate::store::Disk;
 
-/// How much larger than its compressed layers a disk is taken to be before it is built: gzip
-/// makes a typical image two to three times smaller. Only used to make room in advance.
-const EXPANSION: u64 = 3;
 /// No wait between two tries is longer.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
@@ -139,15 +138,17 @@ impl Job {
                     true
                 }
                 _ if error.is_transient() => patience.wait(&self.image, &error, &self.cancel).await,
-                _ if error.is_full() && !room_made => {
+                _ if error.is_full() && !error.never_fits() && !room_made => {
                     room_made = true;
                     self.make_more_room().await
                 }
                 _ => false,
             };
             if !again {
-                if error.is_full() {
-                    self.inner.remember_shortfall(self.room());
+                match &error {
+                    PrepareError::NeverFits { least, .. } => self.inner.remember_shortfall(*least),
+                    error if error.is_full() => self.inner.remember_shortfall(self.room()),
+                    _ => {}
                 }
                 return Err(error);
             }
@@ -158,18 +159,19 @@ impl Job {
         let digest = self.image.resolved_digest;
         self.make_room().await?;
         let started = Instant::now();
+        let listed = self.inner.meters.begin(id, compressed(&self.documents.layers));
         // Of this try alone: what ends it must not end the next one.
         let cancel = self.cancel.child_token();
         let layers = self.layers(&cancel);
-        let fan = Arc::new(Fan {
-            watchers: self.inner.watchers.clone(),
-            disk: id.clone(),
+        let listener = Arc::new(Listener {
+            meter: listed.meter(),
             cancel: cancel.clone(),
             pulled: Mutex::new(None),
         });
         let mut work = tokio::task::spawn_blocking({
             let (request, layers) = (self.request(), Arc::clone(&layers));
-            let (watch, temp): (Arc<dyn Watch>, _) = (fan.clone(), self.inner.store.paths().tmp());
+            let (watch, temp): (Arc<dyn Watch>, _) =
+                (listener.clone(), self.inner.store.paths().tmp());
             move || rootdisk::build(&request, layers.as_ref(), &temp, &watch)
         });
         let built = tokio::select! {
@@ -191,8 +193,9 @@ impl Job {
             Ok(Err(error)) => return Err(self.failed(error, &layers)),
             Err(_) => return Err(PrepareError::Lost { digest }.into()),
         };
-        self.count_success(&fan, &layers, started);
-        self.publish(built).await.map_err(Failed::from)
+        let disk = self.publish(built).await?;
+        self.count_success(&listener, &layers, started);
+        Ok(disk)
     }
 
     async fn publish(&self, built: Built) -> Result<Disk, PrepareError> {
@@ -259,15 +262,20 @@ impl Job {
             }
             _ => None,
         };
-        Failed { error: PrepareError::Build { digest, source }, damaged }
+        let error = match source.trouble() {
+            Trouble::Local => PrepareError::Host { digest, source },
+            _ => PrepareError::Build { digest, source },
+        };
+        Failed { error, damaged }
     }
 
     /// What the build is taken to need, blobs that are kept included.
     fn room(&self) -> u64 {
+        let expansion = self.inner.config.rootdisk.expansion_percent;
         let mut room = 0_u64;
         for layer in &self.documents.layers {
             let blob = &layer.descriptor;
-            let disk = blob.size.saturating_mul(EXPANSION);
+            let disk = expanded(blob, expansion);
             let missing = self.inner.store.layer(&blob.digest, blob.size).is_none();
             let keep = self.keep.load(Ordering::Relaxed) && missing;
             let kept = if keep { blob.size } else { 0 };
@@ -277,9 +285,21 @@ impl Job {
     }
 
     /// Evicts what stands in the way, and refuses where the marks are passed all the same.
+    ///
+    /// The sizes are the manifest's, and anybody can write a manifest: where the image cannot fit
+    /// however much goes, nothing goes, or one line of JSON would empty the cache.
     async fn make_room(&self) -> Result<(), PrepareError> {
         let (inner, digest) = (Arc::clone(&self.inner), self.image.resolved_digest);
-        let room = self.room();
+        let (room, least) = (self.room(), compressed(&self.documents.layers));
+        if least > self.inner.config.rootdisk.limits.max_total_bytes {
+            // The builder refuses it in a moment, and says which limit it was.
+            return Ok(());
+        }
+        let (usage, evictable) = (self.inner.store.usage(), self.inner.store.evictable());
+        let reachable = usage.available_bytes.saturating_add(evictable);
+        if least > reachable && usage.filesystem_bytes > 0 {
+            return Err(PrepareError::NeverFits { digest, least, reachable });
+        }
         let beyond = tokio::task::spawn_blocking(move || {
             let bytes = bytes_to_free(&inner.store.usage(), &inner.marks, room);
             if bytes > 0 {
@@ -312,23 +332,42 @@ impl Job {
         freed.await.unwrap_or(false)
     }
 
-    fn count_success(&self, fan: &Fan, layers: &Layers, started: Instant) {
+    fn count_success(&self, listener: &Listener, layers: &Layers, started: Instant) {
         let metrics = &self.inner.metrics;
-        let pulled = *fan.pulled.lock().unwrap_or_else(PoisonError::into_inner);
+        let pulled = *listener.pulled.lock().unwrap_or_else(PoisonError::into_inner);
         let fetched = (0..self.documents.layers.len()).any(|layer| !layers.was_local(layer));
         if let (Some(pulled), true) = (pulled, fetched) {
-            metrics.pull_finished(pulled.duration_since(started));
+            metrics.pull_finished(self.documents.took + pulled.duration_since(started));
         }
         metrics.build_finished(started.elapsed());
     }
 }
 
+/// The compressed bytes of all layers. A disk takes about that much at least while it is built:
+/// nothing that is compressed is much larger than what it unpacks to.
+fn compressed(layers: &[LayerInput]) -> u64 {
+    layers.iter().fold(0_u64, |sum, layer| sum.saturating_add(layer.descriptor.size))
+}
+
+/// What a layer is taken to need in a disk. A plain tar is what it is.
+fn expanded(layer: &Descriptor, percent: u32) -> u64 {
+    if layer.media_type.ends_with("tar") {
+        return layer.size;
+    }
+    let bytes = u128::from(layer.size) * u128::from(percent) / 100;
+    u64::try_from(bytes).unwrap_or(u64::MAX)
+}
+
 impl Inner {
     /// Remembers that `room` bytes are missing; more than there are now, since what there is was
-    /// not enough.
+    /// not enough. What the whole file system could not hold says nothing about its room: the
+    /// image is at fault, or its manifest lies.
     pub(super) fn remember_shortfall(&self, room: u64) {
-        let available = self.store.usage().available_bytes;
-        self.store.state().shortfall = Some(room.max(available.saturating_add(1)));
+        let usage = self.store.usage();
+        if room <= usage.filesystem_bytes {
+            let room = room.max(usage.available_bytes.saturating_add(1));
+            self.store.state().miss(room, Instant::now());
+        }
     }
 
     pub(super) fn count_failure(&self, error: &PrepareError) {

@@ -2,11 +2,12 @@
 //! registry, by digest and verified.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use portolan_core::manifest::{ImageConfig, MAX_MANIFEST_BYTES};
-use portolan_core::{Digest, Document, HostPlatform, Manifest};
+use portolan_core::{Digest, Document, Manifest};
 use portolan_rootdisk::build::LayerInput;
-use portolan_rootdisk::fetch::{self, FetchError, Image};
+use portolan_rootdisk::fetch::{self, Image};
 use tokio_util::sync::CancellationToken;
 
 use super::build::Patience;
@@ -14,10 +15,13 @@ use super::{AcquireError, Artifacts, Inner, PrepareError};
 use crate::evict::Urgency;
 use crate::flight::Landing;
 use crate::image::ResolvedImage;
-use crate::store::Store;
 
 /// A manifest and a config, each as large as it may be, and a block or two for their names.
 const ROOM: u64 = 2 * MAX_MANIFEST_BYTES as u64 + 64 * 1024;
+
+/// More layers than any tool makes: overlayfs, and so every builder of images, ends at a few
+/// hundred. A manifest of 4 MiB could name 25,000, and each start that waits keeps its own list.
+const MAX_LAYERS: usize = 1024;
 
 /// What an image says of itself.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub(super) struct Documents {
     pub(super) config: ImageConfig,
     /// Bottom first.
     pub(super) layers: Vec<LayerInput>,
+    /// How long they took to come; nothing for those that were here.
+    pub(super) took: Duration,
 }
 
 impl Artifacts {
@@ -35,10 +41,8 @@ impl Artifacts {
         image: &ResolvedImage,
     ) -> Result<Arc<Documents>, AcquireError> {
         let digest = image.resolved_digest;
-        if let Some(found) = cached(&self.0.store, &digest, &self.0.host) {
-            return found
-                .map(Arc::new)
-                .map_err(|source| AcquireError::from(PrepareError::Fetch { digest, source }));
+        if let Some(found) = cached(&self.0, &digest) {
+            return Ok(Arc::new(found?));
         }
         let mut own_turn = false;
         loop {
@@ -62,17 +66,14 @@ impl Artifacts {
 }
 
 /// What the cache has; none when something is missing or damaged.
-fn cached(
-    store: &Store,
-    digest: &Digest,
-    host: &HostPlatform,
-) -> Option<Result<Documents, FetchError>> {
-    let bytes = store.manifest(digest)?;
+fn cached(inner: &Inner, digest: &Digest) -> Option<Result<Documents, PrepareError>> {
+    let bytes = inner.store.manifest(digest)?;
     let Ok(Document::Manifest(manifest)) = Document::parse(&bytes, None) else { return None };
-    let config = store.small_blob(&manifest.config.digest)?;
+    let config = inner.store.small_blob(&manifest.config.digest)?;
     let config = ImageConfig::parse(&config).ok()?;
-    let agreed = fetch::agreed(digest, &manifest.layers, &config, host);
-    Some(agreed.map(|layers| Documents { manifest, config, layers }))
+    let agreed = fetch::agreed(digest, &manifest.layers, &config, &inner.host);
+    let agreed = agreed.map_err(|source| PrepareError::Fetch { digest: *digest, source });
+    Some(agreed.map(|layers| Documents { manifest, config, layers, took: Duration::ZERO }))
 }
 
 async fn fetch_documents(
@@ -80,6 +81,10 @@ async fn fetch_documents(
     image: ResolvedImage,
     cancel: CancellationToken,
 ) -> Result<Arc<Documents>, Arc<PrepareError>> {
+    // Another flight may have ended between our caller's look and this one.
+    if let Some(found) = cached(&inner, &image.resolved_digest) {
+        return found.map(Arc::new).map_err(Arc::new);
+    }
     let mut patience = Patience::new(&inner);
     let mut room_made = false;
     let outcome = loop {
@@ -122,9 +127,17 @@ async fn make_room(inner: &Arc<Inner>) -> bool {
 
 async fn fetch_once(inner: &Arc<Inner>, image: &ResolvedImage) -> Result<Documents, PrepareError> {
     let digest = image.resolved_digest;
+    // Each may be 4 MiB, twice: not as many at a time as there are starts.
+    let _turn = inner.fetches.acquire().await.expect("the semaphore is never closed");
+    let started = Instant::now();
     let fetched = fetch::image(&inner.place(image), &digest, &inner.host).await;
     let fetched = fetched.map_err(|source| PrepareError::Fetch { digest, source })?;
     let Image { manifest_bytes, manifest, config_bytes, config, layers, .. } = fetched;
+    let took = started.elapsed();
+    if layers.len() > MAX_LAYERS {
+        let (layers, most) = (layers.len(), MAX_LAYERS);
+        return Err(PrepareError::TooManyLayers { digest, layers, most });
+    }
     inner.metrics.bytes_downloaded((manifest_bytes.len() + config_bytes.len()) as u64);
     let store = Arc::clone(&inner.store);
     let config_digest = manifest.config.digest;
@@ -136,5 +149,56 @@ async fn fetch_once(inner: &Arc<Inner>, image: &ResolvedImage) -> Result<Documen
         Ok(stored) => stored.map_err(|source| PrepareError::Store { digest, source })?,
         Err(_) => return Err(PrepareError::Lost { digest }),
     }
-    Ok(Documents { manifest, config, layers })
+    Ok(Documents { manifest, config, layers, took })
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_core::{HostPlatform, Platform};
+    use serde_json::json;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::metrics::Metrics;
+    use crate::spec::ImageSpec;
+
+    /// Two starts may both find nothing; the later one of them must not fetch what the earlier one
+    /// has brought in the meantime.
+    #[tokio::test]
+    async fn what_came_after_the_callers_look_is_not_fetched_again() {
+        let root = tempfile::tempdir().unwrap();
+        let config = Config { root: root.path().to_owned(), ..Config::default() };
+        let host = HostPlatform::named(&Platform::new("linux", "amd64"));
+        let artifacts = Artifacts::open(&config, Arc::new(Metrics::new()), host).unwrap();
+        let blob = json!({
+            "os": "linux", "architecture": "amd64",
+            "rootfs": { "type": "layers", "diff_ids": [] },
+        });
+        let blob = serde_json::to_vec(&blob).unwrap();
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": {
+                "mediaType": "application/vnd.oci.image.config.v1+json",
+                "digest": Digest::sha256(&blob), "size": blob.len(),
+            },
+            "layers": [],
+        });
+        let manifest = serde_json::to_vec(&manifest).unwrap();
+        let digest = Digest::sha256(&manifest);
+        let store = &artifacts.0.store;
+        store.put_small_blob(&Digest::sha256(&blob), &blob).unwrap();
+        store.put_manifest(&digest, &manifest).unwrap();
+
+        // Nobody listens on that port, so whoever asks the registry fails.
+        let spec: ImageSpec = serde_json::from_value(json!({
+            "repository": "127.0.0.1:1/app", "resolved_digest": digest,
+            "os": "linux", "arch": "amd64",
+        }))
+        .unwrap();
+        let image = ResolvedImage::from_spec(&spec).unwrap();
+        let inner = Arc::clone(&artifacts.0);
+        let found = fetch_documents(inner, image, CancellationToken::new()).await.unwrap();
+        assert_eq!(found.took, Duration::ZERO);
+    }
 }

@@ -48,8 +48,31 @@ pub enum PrepareError {
         #[source]
         source: BuildError,
     },
+    /// The image is as it should be; this machine failed.
+    #[error(
+        "this host failed while it built the root disk of {digest}, and the image is not to blame; look at the file system of the agent's root and at the kernel's log"
+    )]
+    Host {
+        /// The manifest.
+        digest: Digest,
+        /// Why.
+        #[source]
+        source: BuildError,
+    },
+    /// More layers than an image can have.
+    #[error("{digest} has {layers} layers; at most {most} are taken: squash the image")]
+    TooManyLayers {
+        /// The manifest.
+        digest: Digest,
+        /// How many.
+        layers: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// The cache could not be written.
-    #[error("the root disk of {digest} cannot be stored")]
+    #[error(
+        "the root disk of {digest} cannot be stored; look at the file system of the agent's root"
+    )]
     Store {
         /// The manifest.
         digest: Digest,
@@ -66,6 +89,18 @@ pub enum PrepareError {
         digest: Digest,
         /// How far above.
         beyond: u64,
+    },
+    /// Larger than everything that could be freed.
+    #[error(
+        "no room for the root disk of {digest}: its layers alone have {least} bytes, and {reachable} can be had; nothing was evicted for it"
+    )]
+    NeverFits {
+        /// The manifest.
+        digest: Digest,
+        /// What it needs at least, by its own words.
+        least: u64,
+        /// What is free or may go.
+        reachable: u64,
     },
     /// It took too long as a whole.
     #[error(
@@ -132,8 +167,11 @@ impl PrepareError {
                 Trouble::DiskFull => Reason::DiskFull,
             },
             Self::Store { source, .. } if source.is_full() => Reason::DiskFull,
-            Self::NoRoom { .. } => Reason::DiskFull,
-            Self::Store { .. } | Self::Lost { .. } => Reason::RootfsBuildFailed,
+            Self::NoRoom { .. } | Self::NeverFits { .. } => Reason::DiskFull,
+            Self::Host { .. }
+            | Self::TooManyLayers { .. }
+            | Self::Store { .. }
+            | Self::Lost { .. } => Reason::RootfsBuildFailed,
             Self::Fetch { .. } | Self::Timeout { .. } | Self::Abandoned { .. } => {
                 Reason::ImagePullFailed
             }
@@ -145,7 +183,8 @@ impl PrepareError {
     fn pull_class(&self) -> Option<ErrorClass> {
         match self {
             Self::Fetch { source, .. } => Some(source.class()),
-            Self::Build { source: BuildError::Source { source, .. }, .. } => Some(source.class),
+            Self::Build { source: BuildError::Source { source, .. }, .. }
+            | Self::Host { source: BuildError::Source { source, .. }, .. } => Some(source.class),
             _ => None,
         }
     }
@@ -164,6 +203,11 @@ impl PrepareError {
     /// This machine has no room.
     pub fn is_full(&self) -> bool {
         self.reason() == Reason::DiskFull
+    }
+
+    /// No room that could be made would be enough.
+    pub(super) fn never_fits(&self) -> bool {
+        matches!(self, Self::NeverFits { .. })
     }
 
     /// How it is counted, when the pull failed; none when the image came.

@@ -6,30 +6,31 @@
 //! that a new one passes.
 
 mod build;
+mod compatibility;
 mod documents;
 mod error;
 mod gate;
 mod layers;
 mod pin;
+mod progress;
 mod report;
 mod verify;
-mod watch;
 
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use portolan_core::manifest::ImageConfig;
 use portolan_core::{Digest, HostPlatform};
 use portolan_registry::client::{Client, ClientError, CredentialStore, Settings, SettingsError};
 use portolan_registry::images::Place;
-use portolan_rootdisk::build::{Unwatched, Watch};
 use portolan_rootdisk::meta::{Metadata, ROOTDISK_FORMAT_VERSION};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::Progress;
 use crate::config::Config;
 use crate::evict::{Marks, Urgency, bytes_to_free};
 use crate::flight::{Flights, Landing};
@@ -41,6 +42,7 @@ use crate::pins::DiskId;
 use crate::pressure::{self, Pressure};
 use crate::store::{self, Disk, Store, wall_clock};
 
+pub use compatibility::CompatibilityGate;
 pub use error::{AcquireError, PrepareError};
 pub use gate::{Candidate, Gate, PlatformGate, Refusal};
 pub use verify::VerifyError;
@@ -48,7 +50,10 @@ pub use verify::VerifyError;
 use documents::Documents;
 use layers::Downloads;
 use pin::PinGuard;
-use watch::Watchers;
+use progress::Meters;
+
+/// Manifests and configs fetched at a time: small as a rule, but a stranger's may be 4 MiB each.
+const MAX_FETCHES: usize = 16;
 
 /// A root disk that is there and pinned.
 #[derive(Debug, Clone)]
@@ -100,8 +105,10 @@ struct Inner {
     /// By root disk.
     disks: Flights<DiskId, Result<Disk, Arc<PrepareError>>>,
     builds: Semaphore,
+    /// Manifests and configs at a time.
+    fetches: Semaphore,
     downloads: Arc<Downloads>,
-    watchers: Watchers,
+    meters: Meters,
 }
 
 impl fmt::Debug for Artifacts {
@@ -126,12 +133,12 @@ impl Artifacts {
         Self::open_with(config, metrics, host, vec![Arc::new(gate)])
     }
 
-    /// The same with gates of the caller's choice.
+    /// The same with gates of the caller's choice before those that the configuration asks for.
     pub fn open_with(
         config: &Config,
         metrics: Arc<Metrics>,
         host: HostPlatform,
-        gates: Vec<Arc<dyn Gate>>,
+        mut gates: Vec<Arc<dyn Gate>>,
     ) -> Result<Self, OpenError> {
         let settings = match &config.pull.registries {
             Some(path) => Settings::from_file(path),
@@ -145,7 +152,11 @@ impl Artifacts {
             }
             None => CredentialStore::from_environment(),
         };
-        let client = Client::new(settings, credentials).map_err(OpenError::Client)?;
+        let client = Client::new(settings.clone(), credentials).map_err(OpenError::Client)?;
+        let gate = CompatibilityGate::new(config, &host.platform, &client, &settings);
+        if let Some(gate) = gate.map_err(OpenError::Client)? {
+            gates.push(Arc::new(gate));
+        }
         let store = Arc::new(Store::open(&config.root)?);
         let artifacts = Self(Arc::new(Inner {
             store,
@@ -158,8 +169,9 @@ impl Artifacts {
             gates,
             documents: Flights::default(),
             disks: Flights::default(),
+            fetches: Semaphore::new(MAX_FETCHES),
             downloads: Arc::default(),
-            watchers: Watchers::default(),
+            meters: Meters::default(),
         }));
         artifacts.update_metrics();
         Ok(artifacts)
@@ -176,21 +188,19 @@ impl Artifacts {
     /// older format version: its scratch disk lies over it. One that pins another manifest's disk
     /// keeps that until this one is there. When it fails, the instance pins what it pinned before.
     ///
-    /// `progress` hears of a build from when it is joined; its `cancelled` is not asked, `cancel`
-    /// is. Dropping the future is the same as cancelling it.
+    /// Dropping the future is the same as cancelling it.
     pub async fn acquire(
         &self,
         instance: &InstanceId,
         image: &ResolvedImage,
         cancel: &CancellationToken,
-        progress: Arc<dyn Watch>,
     ) -> Result<Artifact, AcquireError> {
         let pinned = async {
             let pin = PinGuard::take(&self.0.store, instance, image.resolved_digest);
             // Should the disk of an older version be gone, this one is built and given out.
             let current = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
             let _current = pin::Hold::new(&self.0.store, &current);
-            let (id, artifact) = self.ensure(pin.disk(), image, progress).await?;
+            let (id, artifact) = self.ensure(pin.disk(), image).await?;
             if !pin.confirm(&id) {
                 return Err(AcquireError::Cancelled);
             }
@@ -215,7 +225,7 @@ impl Artifacts {
         let fetched = async {
             let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
             let _hold = pin::Hold::new(&self.0.store, &id);
-            Ok(self.ensure(&id, image, Arc::new(Unwatched)).await?.1)
+            Ok(self.ensure(&id, image).await?.1)
         };
         let outcome = tokio::select! {
             biased;
@@ -228,9 +238,11 @@ impl Artifacts {
 
     /// Takes an instance's pin away. What it pinned may be evicted from now on.
     pub fn release(&self, instance: &InstanceId) {
-        let before = self.0.store.state().pins.set(instance, None);
+        let before = self.0.store.state().pin(instance, None);
         if let Some(disk) = before {
             self.0.store.pins_changed();
+            // One that was found damaged while this instance ran from it.
+            self.0.store.drop_disowned(&disk);
             tracing::info!(instance_id = %instance, resolved_digest = %disk.resolved_digest, "root disk released");
         }
         self.0.metrics.pinned_rootdisks(self.pinned_count());
@@ -247,14 +259,22 @@ impl Artifacts {
 
     /// What an instance pins: manifest and format version.
     pub fn pin_of(&self, instance: &InstanceId) -> Option<DiskId> {
-        self.0.store.state().pins.of(instance).cloned()
+        self.0.store.state().pins().of(instance).cloned()
+    }
+
+    /// How far the build of a manifest's disk is; none while nobody builds it.
+    pub fn progress(&self, digest: &Digest) -> Option<Progress> {
+        self.0.meters.of(&DiskId::new(*digest, ROOTDISK_FORMAT_VERSION))
     }
 
     /// Whether there is room. Looked at anew each time, so that it recovers by itself.
     pub fn pressure(&self) -> Pressure {
         let store = &self.0.store;
-        let shortfall = store.state().shortfall;
-        pressure::assess(&store.usage(), &self.0.marks, store.evictable(), shortfall)
+        let (evictable, shortfall) = {
+            let state = store.state();
+            (state.evictable_bytes(), state.shortfall(Instant::now()))
+        };
+        pressure::assess(&store.usage(), &self.0.marks, evictable, shortfall)
     }
 
     /// Looks at the marks from time to time and evicts, until cancelled. The agent runs it as a
@@ -296,7 +316,6 @@ impl Artifacts {
         &self,
         wanted: &DiskId,
         image: &ResolvedImage,
-        progress: Arc<dyn Watch>,
     ) -> Result<(DiskId, Artifact), AcquireError> {
         let documents = self.documents(image).await?;
         let candidate =
@@ -310,7 +329,7 @@ impl Artifacts {
             return Ok((wanted.clone(), artifact(&disk, &documents, true)));
         }
         let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
-        let disk = self.fly(&id, image, &documents, progress).await?;
+        let disk = self.fly(&id, image, &documents).await?;
         self.touch(&disk);
         Ok((id, artifact(&disk, &documents, false)))
     }
@@ -321,9 +340,7 @@ impl Artifacts {
         id: &DiskId,
         image: &ResolvedImage,
         documents: &Arc<Documents>,
-        progress: Arc<dyn Watch>,
     ) -> Result<Disk, AcquireError> {
-        let _watching = self.0.watchers.add(id, progress);
         let mut own_turn = false;
         loop {
             let landing = self.0.disks.join(id.clone(), |cancel| {
@@ -359,11 +376,11 @@ impl Artifacts {
     }
 
     fn touch(&self, disk: &Disk) {
-        self.0.store.state().pins.touch(&disk.metadata.rootdisk_key, wall_clock());
+        self.0.store.state().touch(&disk.metadata.rootdisk_key, wall_clock());
     }
 
     fn pinned_count(&self) -> u64 {
-        self.0.store.state().pins.pinned().count() as u64
+        self.0.store.state().pins().pinned().len() as u64
     }
 }
 

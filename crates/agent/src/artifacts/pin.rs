@@ -42,13 +42,13 @@ impl<'a> PinGuard<'a> {
     /// Decides which disk the instance gets, and holds it, under one lock.
     pub(super) fn take(store: &Arc<Store>, instance: &'a InstanceId, digest: Digest) -> Self {
         let mut state = store.state();
-        let before = state.pins.of(instance).cloned();
+        let before = state.pins().of(instance).cloned();
         let new = before.is_none();
-        let own = before.filter(|id| id.resolved_digest == digest && state.disks.contains_key(id));
+        let own = before.filter(|id| id.resolved_digest == digest && state.disk(id).is_some());
         let disk = own.unwrap_or_else(|| DiskId::new(digest, ROOTDISK_FORMAT_VERSION));
         state.hold(&disk);
         if new {
-            state.pins.set(instance, Some(disk.clone()));
+            state.pin(instance, Some(disk.clone()));
         }
         drop(state);
         if new {
@@ -64,7 +64,15 @@ impl<'a> PinGuard<'a> {
 
     /// Makes the pin stay, on the disk that it came to. False when it was released meanwhile.
     pub(super) fn confirm(mut self, disk: &DiskId) -> bool {
-        let confirmed = self.store.state().confirm(self.instance, disk);
+        let (before, confirmed) = {
+            let mut state = self.store.state();
+            let before = state.pins().of(self.instance).cloned();
+            (before, state.confirm(self.instance, disk))
+        };
+        if let Some(before) = before.filter(|before| before != disk) {
+            // One that was found damaged while this instance ran from it.
+            self.store.drop_disowned(&before);
+        }
         // Dropped below, it only gives its hold back.
         self.new = false;
         self.store.pins_changed();
@@ -76,8 +84,8 @@ impl Drop for PinGuard<'_> {
     fn drop(&mut self) {
         let mut state = self.store.state();
         state.unhold(&self.disk);
-        if self.new && state.pins.of(self.instance) == Some(&self.disk) {
-            state.pins.set(self.instance, None);
+        if self.new && state.pins().of(self.instance) == Some(&self.disk) {
+            state.pin(self.instance, None);
             drop(state);
             self.store.pins_changed();
         }

@@ -8,7 +8,8 @@ use super::{Artifacts, Inner};
 use crate::api::{CacheReport, CachedDisk, GcReport, GcRequest, KindUse, PoolStatus};
 use crate::evict::{Marks, Urgency, bytes_to_free};
 use crate::metrics::{CacheKind, Pool, PoolUse};
-use crate::store::{Item, Removed, State};
+use crate::pressure::Pressure;
+use crate::store::{Amount, Item, Removed};
 
 impl Artifacts {
     /// Everything that is cached.
@@ -19,15 +20,14 @@ impl Artifacts {
             let temporary = self.temporary();
             let state = store.state();
             let disks: Vec<(u64, CachedDisk)> = state
-                .disks
-                .iter()
+                .disks()
                 .map(|(id, disk)| {
                     let Metadata { rootdisk_key, .. } = &*disk.metadata;
-                    let used = state.pins.last_access(rootdisk_key).unwrap_or(0);
-                    (used, cached_disk(disk, u64::from(state.pins.count(id)), used))
+                    let used = state.pins().last_access(rootdisk_key).unwrap_or(0);
+                    (used, cached_disk(disk, u64::from(state.pins().count(id)), used))
                 })
                 .collect();
-            (temporary, disks, blob_use(&state))
+            (temporary, disks, kind_use(state.blob_use()))
         };
         rootdisks.sort_by(|a, b| (b.0, &b.1.key).cmp(&(a.0, &a.1.key)));
         CacheReport {
@@ -128,19 +128,17 @@ impl Artifacts {
         }
     }
 
-    /// Brings the gauges up to date.
-    pub(super) fn update_metrics(&self) {
+    /// Brings the gauges up to date, and says what was seen of the room.
+    pub fn update_metrics(&self) -> Pressure {
         let metrics = Arc::clone(&self.0.metrics);
         let pressure = self.pressure();
         let temporary = self.temporary();
         {
             let state = self.0.store.state();
-            let disks = state.disks.values();
-            let allocated = disks.map(|disk| disk.allocated_bytes).sum();
-            metrics.cache_size(CacheKind::Rootdisk, state.disks.len() as u64, allocated);
-            let blobs = blob_use(&state);
-            metrics.cache_size(CacheKind::Blob, blobs.entries, blobs.allocated_bytes);
-            metrics.pinned_rootdisks(state.pins.pinned().count() as u64);
+            let (disks, blobs) = (state.disk_use(), state.blob_use());
+            metrics.cache_size(CacheKind::Rootdisk, disks.entries, disks.bytes);
+            metrics.cache_size(CacheKind::Blob, blobs.entries, blobs.bytes);
+            metrics.pinned_rootdisks(state.pins().pinned().len() as u64);
         }
         metrics.cache_size(CacheKind::Temporary, temporary.entries, temporary.allocated_bytes);
         metrics.pool(
@@ -152,6 +150,7 @@ impl Artifacts {
                 pressure: pressure.degraded,
             },
         );
+        pressure
     }
 
     fn temporary(&self) -> KindUse {
@@ -160,12 +159,8 @@ impl Artifacts {
     }
 }
 
-fn blob_use(state: &State) -> KindUse {
-    let manifests: u64 = state.manifests.values().map(|entry| entry.allocated_bytes).sum();
-    KindUse {
-        entries: (state.blobs.len() + state.manifests.len()) as u64,
-        allocated_bytes: manifests + state.blobs.values().sum::<u64>(),
-    }
+fn kind_use(amount: Amount) -> KindUse {
+    KindUse { entries: amount.entries, allocated_bytes: amount.bytes }
 }
 
 fn cached_disk(disk: &crate::store::Disk, pins: u64, last_used: u64) -> CachedDisk {

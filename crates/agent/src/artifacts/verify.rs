@@ -1,9 +1,6 @@
 //! A cached disk compared with its checksum, and built again when it is not what was built.
 
-use std::sync::Arc;
-
 use portolan_core::{HostPlatform, RegistryReference};
-use portolan_rootdisk::build::Unwatched;
 use portolan_rootdisk::checksum::{self, ChecksumError};
 use portolan_rootdisk::meta::ROOTDISK_FORMAT_VERSION;
 use tokio_util::sync::CancellationToken;
@@ -49,7 +46,7 @@ impl Artifacts {
         cancel: &CancellationToken,
     ) -> Result<VerifyReport, VerifyError> {
         let (id, disk) = self.find(key)?;
-        let _hold = Hold::new(&self.0.store, &id);
+        let hold = Hold::new(&self.0.store, &id);
         let actual = {
             let (path, cancel) = (disk.path.clone(), cancel.clone());
             tokio::task::spawn_blocking(move || {
@@ -84,6 +81,8 @@ impl Artifacts {
             Ok(()) => return Ok(report(VerifyOutcome::Rebuilt, None)),
             Err(why) => why,
         };
+        // Ours would keep it, too.
+        drop(hold);
         let outcome = match self.0.store.drop_disowned(&id) {
             true => VerifyOutcome::Removed,
             false => VerifyOutcome::CorruptInUse,
@@ -94,7 +93,7 @@ impl Artifacts {
 
     fn find(&self, key: &str) -> Result<(DiskId, Disk), VerifyError> {
         let state = self.0.store.state();
-        let found = state.disks.iter().find(|(_, disk)| disk.metadata.rootdisk_key == key);
+        let found = state.disks().find(|(_, disk)| disk.metadata.rootdisk_key == key);
         let found = found.map(|(id, disk)| (id.clone(), disk.clone()));
         found.ok_or_else(|| VerifyError::Unknown { key: key.to_owned() })
     }
@@ -107,7 +106,7 @@ impl Artifacts {
                 id.format_version
             ));
         }
-        let origin = self.0.store.state().pins.origin(&id.resolved_digest).map(str::to_owned);
+        let origin = self.0.store.state().pins().origin(&id.resolved_digest).map(str::to_owned);
         let origin: Option<RegistryReference> = origin.and_then(|text| text.parse().ok());
         let Some(origin) = origin else {
             return Err("it is not known where the image came from; start it again".to_owned());
@@ -121,7 +120,7 @@ impl Artifacts {
         };
         let rebuilt = async {
             let documents = self.documents(&image).await?;
-            self.fly(id, &image, &documents, Arc::new(Unwatched)).await
+            self.fly(id, &image, &documents).await
         };
         let rebuilt = tokio::select! {
             () = cancel.cancelled() => Err(AcquireError::Cancelled),

@@ -34,7 +34,7 @@ impl From<Mode> for String {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct ApiConfig {
-    /// The socket's permission bits: `"0660"`, for its owner and group.
+    /// The socket's permission bits: `"0600"`, for its owner alone. With `"0660"` for its group, too.
     pub socket_mode: Mode,
     /// Also listen on this address; not set: only on the socket. Needs all three files below.
     pub listen: Option<SocketAddr>,
@@ -49,7 +49,7 @@ pub struct ApiConfig {
 impl Default for ApiConfig {
     fn default() -> Self {
         Self {
-            socket_mode: Mode(0o660),
+            socket_mode: Mode(0o600),
             listen: None,
             certificate: None,
             key: None,

@@ -6,6 +6,7 @@
 pub mod cpio;
 pub mod modules;
 pub mod start;
+pub mod view;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +37,14 @@ pub struct GuestConfig {
     pub init: Option<PathBuf>,
     /// What is added to the kernel's command line.
     pub kernel_args: String,
+}
+
+impl GuestConfig {
+    /// The modules to load, `also` those that a VMM's devices need.
+    fn wanted(&self, also: &[Wanted]) -> Vec<Wanted> {
+        let extra = self.modules.iter().map(|name| Wanted { name: name.clone(), optional: false });
+        also.iter().cloned().chain(extra).collect()
+    }
 }
 
 /// Why there is nothing to boot.
@@ -105,9 +114,7 @@ impl Guest {
         durable::open_file(&kernel)
             .map_err(|source| GuestError::Kernel { path: kernel.clone(), source })?;
         let init = read_init(config)?;
-        let extra =
-            config.modules.iter().map(|name| Wanted { name: name.clone(), optional: false });
-        let wanted: Vec<Wanted> = also.iter().cloned().chain(extra).collect();
+        let wanted = config.wanted(also);
         let modules = match &config.modules_dir {
             Some(dir) => modules::collect(dir, &wanted).map_err(GuestError::Modules)?,
             None => vec![],
@@ -205,8 +212,7 @@ pub fn disk_uuid(disk: &Path) -> std::io::Result<Option<String>> {
     let (file, _) = durable::open_file(disk)?;
     let mut bytes = [0; 120];
     file.read_exact_at(&mut bytes, SUPERBLOCK)?;
-    let uuid = || bytes[104..].iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok((bytes[56..58] == [0x53, 0xef]).then(uuid))
+    Ok((bytes[56..58] == [0x53, 0xef]).then(|| portolan_core::hex(&bytes[104..])))
 }
 
 #[cfg(test)]

@@ -65,6 +65,16 @@ pub enum ModulesError {
 
 /// The wanted modules and all they need, each after what it needs.
 pub fn collect(dir: &Path, wanted: &[Wanted]) -> Result<Vec<Module>, ModulesError> {
+    paths(dir, wanted)?.iter().map(|path| load(dir, path)).collect()
+}
+
+/// What [`collect`] would bring, by the names that the kernel has for it.
+pub fn names(dir: &Path, wanted: &[Wanted]) -> Result<Vec<String>, ModulesError> {
+    Ok(paths(dir, wanted)?.iter().map(|path| name_of(path)).collect())
+}
+
+/// The files of the wanted modules and of all they need, in order.
+fn paths(dir: &Path, wanted: &[Wanted]) -> Result<Vec<String>, ModulesError> {
     let read = |name: &str| -> Result<Option<String>, ModulesError> {
         let bytes = durable::read_bounded(&dir.join(name), MAX_INDEX_BYTES);
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
@@ -77,7 +87,7 @@ pub fn collect(dir: &Path, wanted: &[Wanted]) -> Result<Vec<Module>, ModulesErro
         // A package that was unpacked and not installed: depmod has not run.
         None => from_files(dir, wanted)?,
     };
-    order(&known, &builtin, wanted)?.iter().map(|path| load(dir, path)).collect()
+    order(&known, &builtin, wanted)
 }
 
 /// A module's file below the folder, and the names of what it needs.

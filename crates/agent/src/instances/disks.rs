@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use futures_util::future::BoxFuture;
+use portolan_core::Digest;
 use portolan_core::manifest::ImageConfig;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::Progress;
 use crate::id::InstanceId;
 use crate::image::ResolvedImage;
 use crate::reason::Reason;
@@ -19,6 +21,9 @@ pub trait RootDisks: Send + Sync + 'static {
         image: &'a ResolvedImage,
         cancel: &'a CancellationToken,
     ) -> BoxFuture<'a, Result<RootDisk, NoRootDisk>>;
+
+    /// How far the disk of a manifest is that somebody waits for; none while nobody is at it.
+    fn progress(&self, resolved_digest: &Digest) -> Option<Progress>;
 
     /// The instance holds nothing any more. Whoever holds nothing may say so again.
     fn release<'a>(&'a self, id: &'a InstanceId) -> BoxFuture<'a, Result<(), String>>;
@@ -35,6 +40,19 @@ pub struct RootDisk {
     pub cached: bool,
     /// How its image is started.
     pub config: ImageConfig,
+}
+
+/// What an instance holds, or should.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Which.
+    pub id: InstanceId,
+    /// A machine of it may run.
+    pub machine: bool,
+    /// The disk that its last machine was started from.
+    pub rootdisk_key: Option<String>,
+    /// The manifest that its spec names; none where the spec cannot be read.
+    pub digest: Option<Digest>,
 }
 
 /// Why there is none.

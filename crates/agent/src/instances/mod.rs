@@ -10,25 +10,24 @@
 mod decide;
 mod disks;
 mod error;
+mod folder;
 mod load;
 mod state;
+mod view;
 mod worker;
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Bound;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use portolan_core::Digest;
-use portolan_registry::durable;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-pub use disks::{NoRootDisk, RootDisk, RootDisks};
+pub use disks::{Held, NoRootDisk, RootDisk, RootDisks};
 pub use error::{DeleteError, OpenError, PutError};
 
 use crate::api::{InstanceStatus, InstanceSummary, Phase};
@@ -41,8 +40,9 @@ use state::State;
 
 /// Changes to one instance wait for each other; those to others do not, mostly.
 const EDIT_LOCKS: usize = 64;
-/// How long an answer to a deletion waits for it, beyond what the workload may take to end.
-const DELETE_PATIENCE: Duration = Duration::from_secs(60);
+/// How long an answer to a deletion waits for it. Less than a call of the API may take, so that
+/// whoever waits is told what it is about and not only that it took too long.
+const DELETE_PATIENCE: Duration = Duration::from_secs(50);
 
 /// All instances of this host. Cheap to copy.
 #[derive(Clone)]
@@ -67,6 +67,8 @@ struct Inner {
     phases: Mutex<BTreeMap<Phase, u64>>,
     edits: Vec<tokio::sync::Mutex<()>>,
     edit_hash: RandomState,
+    /// Counts up with every change that a list or a report would show.
+    changes: watch::Sender<u64>,
 }
 
 struct Entry {
@@ -120,6 +122,11 @@ impl Inner {
         self.edits[index].lock().await
     }
 
+    /// Somebody who lists instances would see something new.
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count = count.wrapping_add(1));
+    }
+
     /// Counts an instance's move from one phase to another.
     fn count(&self, from: Option<Phase>, to: Option<Phase>) {
         let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
@@ -154,6 +161,7 @@ impl Instances {
             phases: Mutex::default(),
             edits: (0..EDIT_LOCKS).map(|_| tokio::sync::Mutex::default()).collect(),
             edit_hash: RandomState::new(),
+            changes: watch::Sender::new(0),
         });
         for entry in load::all(&inner.paths, Timestamp::now())? {
             let entry = Arc::new(entry);
@@ -164,15 +172,25 @@ impl Instances {
     }
 
     /// What instances that run, or should, hold: to set the cache's pins right after a crash.
-    pub fn held(&self) -> Vec<(InstanceId, Digest)> {
+    pub fn held(&self) -> Vec<Held> {
         let entries = self.inner.all();
         let held = |entry: &Arc<Entry>| {
             let record = entry.record();
-            let digest = record.spec.image.resolved_digest.as_ref()?.parse().ok()?;
-            (load::may_have_machine(&entry.dir) || worker::wants_machine(&record))
-                .then(|| (entry.id.clone(), digest))
+            let machine = load::may_have_machine(&entry.dir);
+            (machine || worker::wants_machine(&record)).then(|| Held {
+                id: entry.id.clone(),
+                machine,
+                rootdisk_key: record.state.rootdisk_key.clone(),
+                digest: record.spec.image.resolved_digest.as_ref().and_then(|d| d.parse().ok()),
+            })
         };
         entries.values().filter_map(held).collect()
+    }
+
+    /// Counts up with every change that a list would show, and can be made to: others may have
+    /// something to tell to whoever listens, too.
+    pub fn changes(&self) -> watch::Sender<u64> {
+        self.inner.changes.clone()
     }
 
     /// Begins to make it so, once. Must be called within a runtime.
@@ -203,7 +221,7 @@ impl Instances {
         let spec = Arc::new(spec);
         let Some(entry) = self.inner.find(&id) else {
             let entry = self.create(id, spec).await?;
-            return Ok((status(&entry), true));
+            return Ok((view::status(&self.inner, &entry), true));
         };
         {
             let record = entry.record();
@@ -212,7 +230,7 @@ impl Instances {
             }
             if record.broken.is_none() && record.spec == spec {
                 drop(record);
-                return Ok((status(&entry), false));
+                return Ok((view::status(&self.inner, &entry), false));
             }
         }
         let (dir, written) = (entry.dir.clone(), Arc::clone(&spec));
@@ -236,8 +254,9 @@ impl Instances {
             (before, record.state.phase)
         };
         self.inner.count(Some(before), Some(after));
+        self.inner.changed();
         worker::ensure(&self.inner, &entry);
-        Ok((status(&entry), false))
+        Ok((view::status(&self.inner, &entry), false))
     }
 
     async fn create(
@@ -249,19 +268,11 @@ impl Instances {
         let state = State::new(Timestamp::now());
         let (folder, written, first) = (dir.clone(), Arc::clone(&spec), state.clone());
         let made = blocking(move || {
-            // What is there without being known is rubbish: an unusable name in place of a folder.
-            if std::fs::symlink_metadata(&folder).is_ok_and(|file| !file.is_dir()) {
-                std::fs::remove_file(&folder)
-                    .map_err(|error| durable::DurableError::io("remove", &folder, error))?;
-            }
-            durable::create_dir(&folder)?;
-            // A workload's environment may be secret.
-            let own = std::fs::Permissions::from_mode(0o700);
-            std::fs::set_permissions(&folder, own)
-                .map_err(|error| durable::DurableError::io("protect", &folder, error))?;
-            state::write_state(&folder, &first)?;
-            // Last: with it the instance exists.
-            state::write_spec(&folder, &written)
+            folder::make(&folder, &first, &written).inspect_err(|_| {
+                // Nothing was changed, the caller is told; so the next agent must not find half
+                // an instance.
+                let _ = std::fs::remove_dir_all(&folder);
+            })
         });
         made.await.map_err(|source| PutError::Write { id: id.clone(), source })?;
         let record = Record {
@@ -280,13 +291,14 @@ impl Instances {
         });
         self.inner.count(None, Some(Phase::Pending));
         self.inner.insert(&entry);
+        self.inner.changed();
         worker::ensure(&self.inner, &entry);
         Ok(entry)
     }
 
     /// One instance.
     pub fn get(&self, id: &InstanceId) -> Option<InstanceStatus> {
-        self.inner.find(id).map(|entry| status(&entry))
+        self.inner.find(id).map(|entry| view::status(&self.inner, &entry))
     }
 
     /// Up to `limit` instances after `after`, by id.
@@ -294,7 +306,7 @@ impl Instances {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         let entries = self.inner.all();
         let range = entries.range::<InstanceId, _>((from, Bound::Unbounded));
-        range.take(limit).map(|(_, entry)| summary(entry)).collect()
+        range.take(limit).map(|(_, entry)| view::summary(entry)).collect()
     }
 
     /// How many there are.
@@ -327,9 +339,8 @@ impl Instances {
             }
         }
         worker::ensure(&self.inner, &entry);
-        let patience = DELETE_PATIENCE + self.inner.vmm.config().stop_timeout.0;
         let mut gone = entry.gone.subscribe();
-        match tokio::time::timeout(patience, gone.wait_for(|gone| *gone)).await {
+        match tokio::time::timeout(DELETE_PATIENCE, gone.wait_for(|gone| *gone)).await {
             Ok(_) => Ok(true),
             Err(_) => {
                 let message = entry.record().state.message.clone().unwrap_or_default();
@@ -338,45 +349,14 @@ impl Instances {
         }
     }
 
-    /// The file its console goes to; it is not there before the first start. Older output is in the
-    /// file of the same name with `.1`.
-    pub fn console(&self, id: &InstanceId) -> PathBuf {
-        self.inner.paths.instance(id).join(files::CONSOLE)
+    /// The files its console goes to, the older half first; neither is there before the first
+    /// start.
+    pub fn console(&self, id: &InstanceId) -> [PathBuf; 2] {
+        let dir = self.inner.paths.instance(id);
+        [dir.join(files::CONSOLE_OLD), dir.join(files::CONSOLE)]
     }
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     tokio::task::spawn_blocking(work).await.expect("it does not panic")
-}
-
-fn status(entry: &Entry) -> InstanceStatus {
-    let record = entry.record();
-    let state = &record.state;
-    InstanceStatus {
-        id: entry.id.clone(),
-        spec: WorkloadSpec::clone(&record.spec),
-        phase: state.phase,
-        reason: state.reason,
-        message: state.message.clone(),
-        resolved_digest: record.spec.image.resolved_digest.clone(),
-        rootdisk_key: state.rootdisk_key.clone(),
-        cached: state.cached,
-        progress: None,
-        created_at: state.created_at,
-        started_at: state.started_at,
-        ended_at: state.ended_at,
-        exit: state.exit,
-    }
-}
-
-fn summary(entry: &Entry) -> InstanceSummary {
-    let record = entry.record();
-    InstanceSummary {
-        id: entry.id.clone(),
-        phase: record.state.phase,
-        reason: record.state.reason,
-        resolved_digest: record.spec.image.resolved_digest.clone(),
-        release: record.spec.release.clone(),
-        started_at: record.state.started_at,
-    }
 }

@@ -147,7 +147,7 @@ pub(super) fn fingerprint(spec: &WorkloadSpec) -> String {
     spec.desired_state = DesiredState::Running;
     spec.release = None;
     let json = serde_json::to_vec(&spec).expect("a spec is JSON");
-    Sha256::digest(&json).iter().map(|byte| format!("{byte:02x}")).collect()
+    portolan_core::hex(&Sha256::digest(&json))
 }
 
 /// What stands in for a spec that cannot be read.
@@ -191,8 +191,17 @@ pub(super) fn write_state(dir: &Path, state: &State) -> Result<(), DurableError>
 }
 
 /// From here on the instance is to go, whatever happens to this process.
+///
+/// A disk that is too full for another file still renames one, and deleting is how it gets room:
+/// what is to go needs its spec no longer.
 pub(super) fn mark_deleted(dir: &Path) -> Result<(), DurableError> {
-    write(dir, DELETED, &true)
+    let full = match write(dir, DELETED, &true) {
+        Err(error) if error.is_full() => error,
+        outcome => return outcome,
+    };
+    let renamed =
+        [SPEC, STATE].iter().any(|name| std::fs::rename(dir.join(name), dir.join(DELETED)).is_ok());
+    if renamed { durable::sync_dir(dir) } else { Err(full) }
 }
 
 pub(super) fn is_marked_deleted(dir: &Path) -> bool {

@@ -8,14 +8,13 @@ use tokio_util::sync::CancellationToken;
 
 use super::decide::{Have, Step, Want, decide};
 use super::disks::{NoRootDisk, RootDisk};
-use super::{Entry, Inner, Record, blocking, load, state};
+use super::{Entry, Inner, Record, blocking, folder, load, state};
 use crate::api::Phase;
 use crate::causes::chain;
-use crate::image::ResolvedImage;
 use crate::reason::Reason;
 use crate::spec::{DesiredState, WorkloadSpec};
 use crate::vmm::files::EndReport;
-use crate::vmm::{Found, Launch, LaunchError, Machine, MachineLock, files, look, remove};
+use crate::vmm::{Found, Launch, LaunchError, Machine, files, look, remove};
 
 /// How often a doubt is looked into again, and a removal that failed is tried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -180,7 +179,8 @@ impl Worker {
     async fn start(&self, spec: &WorkloadSpec, changed: &CancellationToken) -> Option<Known> {
         let fingerprint = state::fingerprint(spec);
         self.set(|state| state.begin(&fingerprint)).await;
-        let image = match ResolvedImage::from_spec(&spec.image) {
+        // Again: the file may have been changed by hand since it was put.
+        let image = match spec.check() {
             Ok(image) => image,
             Err(error) => return self.failed(error.reason(), chain(&error)).await,
         };
@@ -324,25 +324,13 @@ impl Worker {
         if !self.release().await {
             return false;
         }
-        let (dir, tmp) = (self.entry.dir.clone(), self.inner.paths.tmp());
-        let removed = blocking(move || -> std::io::Result<bool> {
-            // With the lock no machine lives and none begins; a late shim finds another folder.
-            let Some(_lock) = MachineLock::take(&dir)? else { return Ok(false) };
-            std::fs::create_dir_all(&tmp)?;
-            let name = portolan_registry::durable::random_hex()?;
-            let gone = tmp.join(format!("deleted-{name}"));
-            std::fs::rename(&dir, &gone)?;
-            portolan_registry::durable::sync_dir(dir.parent().unwrap_or(&dir))
-                .map_err(std::io::Error::other)?;
-            // What stays behind here is swept with all of `tmp/`.
-            let _ = std::fs::remove_dir_all(&gone);
-            Ok(true)
-        });
-        match removed.await {
+        let dir = self.entry.dir.clone();
+        match blocking(move || folder::remove(&dir)).await {
             Ok(true) => {
                 tracing::info!(instance_id = %self.entry.id, "deleted");
                 self.inner.count(Some(self.entry.record().state.phase), None);
                 self.inner.forget(&self.entry.id);
+                self.inner.changed();
                 self.entry.gone.send_replace(true);
                 true
             }
@@ -392,13 +380,17 @@ impl Worker {
     }
 
     async fn change(&self, change: impl FnOnce(&mut Record)) {
+        let shown = |state: &state::State| (state.phase, state.reason, state.started_at);
         let (before, state) = {
             let mut record = self.entry.record();
-            let before = record.state.phase;
+            let before = shown(&record.state);
             change(&mut record);
             (before, record.state.clone())
         };
-        self.inner.count(Some(before), Some(state.phase));
+        self.inner.count(Some(before.0), Some(state.phase));
+        if before != shown(&state) {
+            self.inner.changed();
+        }
         let dir = self.entry.dir.clone();
         if let Err(error) = blocking(move || state::write_state(&dir, &state)).await {
             tracing::warn!(

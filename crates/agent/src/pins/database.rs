@@ -91,6 +91,11 @@ impl Database {
     /// Opens the database and reads all of it. A damaged one is moved aside, and an empty one
     /// takes its place: everything in it can be rebuilt.
     pub fn open(path: &Path) -> Result<(Self, Loaded), DatabaseError> {
+        // A pipe, a device or a directory: not even to be opened.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            tracing::warn!(path = %path.display(), "what is no file is in the database's place; it is moved aside");
+            move_aside(path)?;
+        }
         match Self::try_open(path) {
             Ok(opened) => return Ok(opened),
             // What cannot be read because of permissions or a failing disk would be no better

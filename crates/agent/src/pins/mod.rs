@@ -137,7 +137,7 @@ impl Pins {
     }
 
     /// Every disk that is pinned.
-    pub fn pinned(&self) -> impl Iterator<Item = &DiskId> {
+    pub fn pinned(&self) -> impl ExactSizeIterator<Item = &DiskId> {
         self.counts.keys()
     }
 

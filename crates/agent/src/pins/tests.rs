@@ -125,7 +125,7 @@ fn a_damaged_database_is_moved_aside_and_a_new_one_works() {
         (0..50).for_each(|n| drop(pins.set(&id(n), Some(disk(n % 7)))));
         database.write(&pins.take_changes()).unwrap();
     };
-    let ruin: [fn(&std::path::Path); 4] = [
+    let ruin: [fn(&std::path::Path); 7] = [
         |path| std::fs::write(path, b"this is no database at all").unwrap(),
         |path| {
             let mut bytes = std::fs::read(path).unwrap();
@@ -136,6 +136,24 @@ fn a_damaged_database_is_moved_aside_and_a_new_one_works() {
         |path| {
             std::fs::remove_file(path).unwrap();
             std::fs::create_dir(path).unwrap();
+        },
+        |path| {
+            std::fs::remove_file(path).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", path).unwrap();
+        },
+        |path| {
+            std::fs::remove_file(path).unwrap();
+            let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+            rustix::fs::mkfifoat(rustix::fs::CWD, path, mode).unwrap();
+        },
+        // Whole, and of somebody else: a table of ours with other columns.
+        |path| {
+            std::fs::remove_file(path).unwrap();
+            let theirs = redb::Database::create(path).unwrap();
+            let write = theirs.begin_write().unwrap();
+            let table = redb::TableDefinition::<u64, u64>::new("instances");
+            write.open_table(table).unwrap().insert(1, 1).unwrap();
+            write.commit().unwrap();
         },
     ];
     for (n, ruin) in ruin.iter().enumerate() {

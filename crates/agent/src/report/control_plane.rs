@@ -3,7 +3,7 @@
 use http::Method;
 use url::Url;
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, shown};
 use super::{ReportError, Target};
 use crate::api::StatusReport;
 use crate::config::ReportConfig;
@@ -30,7 +30,7 @@ impl Target for ControlPlane {
 
     async fn send(&mut self, report: &StatusReport) -> Result<(), ReportError> {
         let bytes = serde_json::to_vec(report)
-            .map_err(|source| ReportError::Malformed { url: self.url.to_string(), source })?;
+            .map_err(|source| ReportError::Malformed { url: shown(&self.url), source })?;
         let body = Some(("application/json", bytes));
         self.endpoint.call(Method::POST, &self.url, body).await.map(drop)
     }

@@ -107,8 +107,9 @@ impl Endpoint {
         if let Some((kind, bytes)) = body {
             request = request.header(header::CONTENT_TYPE, kind).body(bytes);
         }
+        let shown = shown(url);
         let failed = |source: reqwest::Error| ReportError::Transport {
-            url: url.to_string(),
+            url: shown.clone(),
             // The URL is in the message already.
             source: source.without_url(),
         };
@@ -117,7 +118,7 @@ impl Endpoint {
         let mut bytes = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if bytes.len() + chunk.len() > MAX_ANSWER {
-                return Err(ReportError::TooLarge { url: url.to_string() });
+                return Err(ReportError::TooLarge { url: shown });
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -126,7 +127,7 @@ impl Endpoint {
         }
         let text = String::from_utf8_lossy(&bytes);
         let text = text.chars().take(MAX_SHOWN).map(|c| if c.is_control() { ' ' } else { c });
-        Err(ReportError::Refused { url: url.to_string(), status, text: text.collect() })
+        Err(ReportError::Refused { url: shown, status, text: text.collect() })
     }
 
     /// The connections; new ones when the certificates changed.
@@ -173,6 +174,15 @@ impl Endpoint {
         value.set_sensitive(true);
         Ok(Some(value))
     }
+}
+
+/// A URL for a message. What people write behind the question mark is often a secret.
+pub(super) fn shown(url: &Url) -> String {
+    let mut url = url.clone();
+    if url.query().is_some() {
+        url.set_query(Some("…"));
+    }
+    url.to_string()
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, ReportError> {

@@ -223,7 +223,7 @@ async fn a_refusal_says_what_the_server_said_and_never_the_token() {
     let token_file = dir.path().join("token");
     std::fs::write(&token_file, "hunter2").unwrap();
     let config = ReportConfig {
-        url: Some(url),
+        url: Some(format!("{url}/in?key=hunter3")),
         token_file: Some(token_file.clone()),
         ..ReportConfig::default()
     };
@@ -231,6 +231,7 @@ async fn a_refusal_says_what_the_server_said_and_never_the_token() {
     let error = chain(&target.send(&report(None)).await.unwrap_err());
     assert!(error.contains("403") && error.contains("forbidden"), "{error}");
     assert!(!error.contains("hunter2") && !format!("{target:?}").contains("hunter2"));
+    assert!(error.contains("/in?") && !error.contains("hunter3"), "{error}");
     std::fs::remove_file(&token_file).unwrap();
     let error = chain(&target.send(&report(None)).await.unwrap_err());
     assert!(error.contains("token"), "{error}");

@@ -1,7 +1,6 @@
 //! The agent as the API and the reports see it.
 
 use std::collections::BTreeMap;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,17 +20,19 @@ use crate::api::{
     PrefetchOutcome, Status, StatusReport, VerifyReport,
 };
 use crate::artifacts::{Artifacts, VerifyError};
+use crate::causes::chain;
 use crate::config::{Config, Percent};
 use crate::id::InstanceId;
 use crate::image::ResolvedImage;
 use crate::instances::{DeleteError, Instances, PutError};
 use crate::metrics::{Metrics, Pool, PoolUse};
+use crate::pressure::Pressure;
 use crate::reason::Reason;
 use crate::report::Source;
-use crate::server::{ApiError, Host, chain};
+use crate::server::{ApiError, Host};
 use crate::spec::WorkloadSpec;
 
-/// How often the agent looks at itself. Phases, disks and the reports follow within this time.
+/// How often the agent looks at its disks. What happens to instances is told when it happens.
 const LOOK: Duration = Duration::from_secs(1);
 /// How many looks until the scratch disks are added up again, which reads every folder.
 const LOOKS_PER_SUM: u32 = 60;
@@ -49,6 +50,9 @@ pub(super) struct Agent {
     started_at: Timestamp,
     /// How full `instances/` was when last looked at; none before the first look.
     pool: Mutex<Option<PoolUse>>,
+    /// What was wrong at the last look.
+    wrong: Mutex<Vec<Reason>>,
+    /// Of the instances, and of what is wrong.
     changes: watch::Sender<u64>,
 }
 
@@ -64,6 +68,7 @@ impl Agent {
         Self {
             volumes: artifacts.paths().instances(),
             artifacts,
+            changes: instances.changes(),
             instances,
             metrics,
             high_water: config.cache.high_water_percent,
@@ -71,11 +76,12 @@ impl Agent {
             platform: platform.platform.to_string(),
             started_at: Timestamp::now(),
             pool: Mutex::default(),
-            changes: watch::Sender::new(0),
+            wrong: Mutex::default(),
         }
     }
 
-    /// Looks at disks and phases until `shutdown`, counts what is seen and says what changed.
+    /// Looks at the disks until `shutdown`, counts what is seen and says what changed. None of it
+    /// costs more with more instances, but for the sum of their scratch disks once a minute.
     pub(super) async fn watch(self: Arc<Self>, shutdown: CancellationToken) {
         let mut looks = 0;
         loop {
@@ -99,37 +105,32 @@ impl Agent {
             }
             Err(error) => tracing::warn!(%error, "the scratch disks cannot be looked at"),
         }
-        let degraded = self.degraded();
+        let degraded = self.degraded(self.artifacts.update_metrics());
         self.metrics.set_degraded(!degraded.is_empty());
-        let seen = self.fingerprint(&degraded);
-        self.changes.send_if_modified(|last| std::mem::replace(last, seen) != seen);
-    }
-
-    /// One number for everything that is worth telling at once; free bytes are not.
-    fn fingerprint(&self, degraded: &[Degradation]) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        degraded.iter().for_each(|one| one.reason.hash(&mut hasher));
-        for one in self.instances.summaries(None, usize::MAX) {
-            (one.id, one.phase, one.reason, one.resolved_digest, one.started_at).hash(&mut hasher);
+        // Reasons alone: free bytes, which the messages name, are not worth telling at once.
+        let wrong: Vec<Reason> = degraded.iter().map(|one| one.reason).collect();
+        let before = std::mem::replace(
+            &mut *self.wrong.lock().unwrap_or_else(PoisonError::into_inner),
+            wrong.clone(),
+        );
+        if before != wrong {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
-        hasher.finish()
     }
 
     fn pool(&self) -> Option<PoolUse> {
         *self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn degraded(&self) -> Vec<Degradation> {
-        let full = |message: String| Degradation { reason: Reason::DiskFull, message };
-        let pressure = self.artifacts.pressure();
-        let cache = pressure.degraded.then(|| {
-            full(pressure.message.unwrap_or_else(|| "there is no room in the cache".to_owned()))
-        });
-        let volumes = self.pool().filter(|pool| pool.pressure).map(|pool| {
-            full(format!(
+    fn degraded(&self, cache: Pressure) -> Vec<Degradation> {
+        let reason = if cache.read_only { Reason::RootfsBuildFailed } else { Reason::DiskFull };
+        let cache = cache.message.map(|message| Degradation { reason, message });
+        let volumes = self.pool().filter(|pool| pool.pressure).map(|pool| Degradation {
+            reason: Reason::DiskFull,
+            message: format!(
                 "the file system of the scratch disks has {} bytes left; delete instances, or make it larger",
                 pool.free_bytes
-            ))
+            ),
         });
         cache.into_iter().chain(volumes).collect()
     }
@@ -167,7 +168,7 @@ impl Host for Agent {
         async move { self.instances.delete(id).await.map_err(|error| not_deleted(&error)) }.boxed()
     }
 
-    fn console(&self, id: &InstanceId) -> PathBuf {
+    fn console(&self, id: &InstanceId) -> [PathBuf; 2] {
         self.instances.console(id)
     }
 
@@ -247,7 +248,7 @@ impl Host for Agent {
             // Nothing is served before pins are right and instances are known; the disks are looked
             // at in the first second after.
             ready: volumes.is_some(),
-            degraded: self.degraded(),
+            degraded: self.degraded(pressure),
             pools,
             instances: self.instances.phases(),
         }
@@ -272,6 +273,10 @@ fn not_deleted(error: &DeleteError) -> ApiError {
         DeleteError::Slow { .. } => {
             ApiError::new(StatusCode::GATEWAY_TIMEOUT, "timeout", error.to_string())
                 .hint("ask again; it goes on by itself")
+        }
+        DeleteError::Mark { source, .. } if source.is_full() => {
+            ApiError::of(Reason::DiskFull, chain(error))
+                .hint("free some on the file system of the agent's root")
         }
         DeleteError::Mark { .. } => ApiError::internal("delete an instance", error),
     }

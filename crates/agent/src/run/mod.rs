@@ -24,9 +24,9 @@ use crate::config::{Config, ReportConfig};
 use crate::instances::{self, Instances};
 use crate::metrics::Metrics;
 use crate::report::{self, ControlPlane, Node, NodeError, Source};
-use crate::server::{self, App, SocketError};
+use crate::server::{self, App, SocketError, UnixSocket};
 use crate::vmm::Vmm;
-use crate::{mirror, paths};
+use crate::{mirror, paths, store};
 
 use disks::Disks;
 use host::Agent;
@@ -108,6 +108,14 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     let disks = Arc::new(Disks(artifacts.clone()));
     let instances = Instances::open(places.clone(), vmm, disks, Arc::clone(&metrics))?;
     artifacts.reconcile_pins(&disks::pins(&artifacts, &instances));
+    let socket = config.socket();
+    let mode = config.api.socket_mode.0;
+    if socket.parent() == Some(config.root.as_path()) {
+        // The root is closed to others, but those whom the socket is for must get to it.
+        store::let_through(&config.root, server::way_to(mode));
+    }
+    // Before the first machine is started: who cannot be asked must not begin anything.
+    let socket = UnixSocket::bind(&socket, mode).await?;
     let agent = Arc::new(Agent::new(
         &config,
         artifacts.clone(),
@@ -135,15 +143,10 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     tasks.spawn(Arc::clone(&agent).watch(shutdown.clone()));
     report(&mut tasks, &config.report, node, &agent, &metrics, &shutdown);
 
-    let socket = config.socket();
-    let mode = config.api.socket_mode.0;
-    notify::ready(&socket);
-    let served = server::serve_unix(&socket, mode, router, limits, shutdown.clone()).await;
-    // Also when the socket could not be had: everything else ends with it.
-    shutdown.cancel();
+    notify::ready(&config.socket());
+    socket.serve(router, limits, shutdown).await;
     while tasks.join_next().await.is_some() {}
     artifacts.flush();
-    served?;
     tracing::info!("ended; machines go on");
     Ok(())
 }

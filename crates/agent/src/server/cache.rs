@@ -68,7 +68,7 @@ fn refused(spec: ImageSpec, error: &SpecError) -> PrefetchOutcome {
         rootdisk_key: None,
         cached: None,
         reason: Some(error.reason()),
-        message: Some(super::error::chain(error)),
+        message: Some(crate::causes::chain(error)),
     }
 }
 

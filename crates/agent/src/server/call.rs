@@ -17,8 +17,9 @@ use crate::id::InstanceId;
 
 /// A spec with all its words is a quarter of this.
 pub(super) const MAX_BODY: usize = 1024 * 1024;
-/// How long a body may pause.
-const IDLE: Duration = Duration::from_secs(20);
+/// How long a whole body may take: a megabyte on this machine takes milliseconds. A bound on its
+/// pauses alone would let a byte every few seconds keep a place for ever.
+const MAX_TIME: Duration = Duration::from_secs(20);
 
 /// A call that a route was found for.
 #[derive(Debug)]
@@ -93,15 +94,16 @@ impl Call {
 
     async fn read(&mut self) -> Result<Bytes, ApiError> {
         let mut bytes = BytesMut::new();
+        let deadline = tokio::time::Instant::now() + MAX_TIME;
         loop {
-            let frame = match tokio::time::timeout(IDLE, self.body.frame()).await {
+            let frame = match tokio::time::timeout_at(deadline, self.body.frame()).await {
                 Ok(None) => return Ok(bytes.freeze()),
                 Ok(Some(Ok(frame))) => frame,
                 Ok(Some(Err(error))) => {
                     return Err(ApiError::invalid(format!("the body ended early: {error}")));
                 }
                 Err(_) => {
-                    let message = "no data came for too long";
+                    let message = "the body did not come in time";
                     return Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "timeout", message));
                 }
             };

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
 use crate::api::ErrorBody;
+use crate::causes::chain;
 use crate::id::InstanceId;
 use crate::reason::Reason;
 use crate::spec::SpecError;
@@ -119,18 +120,6 @@ impl From<SpecError> for ApiError {
     fn from(error: SpecError) -> Self {
         Self::of(error.reason(), chain(&error))
     }
-}
-
-/// An error and its causes in one line.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 impl IntoResponse for ApiError {

@@ -32,8 +32,8 @@ pub trait Host: Send + Sync + 'static {
     /// Stops and forgets an instance with its scratch disk; false when there is none.
     fn delete<'a>(&'a self, id: &'a InstanceId) -> BoxFuture<'a, Result<bool, ApiError>>;
 
-    /// The file its console goes to.
-    fn console(&self, id: &InstanceId) -> PathBuf;
+    /// The files its console goes to, the older half first.
+    fn console(&self, id: &InstanceId) -> [PathBuf; 2];
 
     /// Fetches and builds without an instance.
     fn prefetch<'a>(

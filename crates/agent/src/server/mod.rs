@@ -27,9 +27,9 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 pub use error::ApiError;
-pub(crate) use error::chain;
 pub use host::Host;
-pub use socket::{SocketError, serve_unix};
+pub(crate) use socket::way_to;
+pub use socket::{SocketError, UnixSocket};
 
 use crate::metrics::Metrics;
 use call::Call;

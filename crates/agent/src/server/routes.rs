@@ -112,7 +112,7 @@ pub static ALL: [Route; 14] = [
             (200, Content::Json(schema::<InstanceStatus>())),
             (201, Content::Json(schema::<InstanceStatus>())),
         ],
-        errors: &[400, 409, 413, 415, 422, 503, 507],
+        errors: &[400, 408, 409, 413, 415, 422, 503, 507],
         handler: |app, call| Box::pin(instances::put(app, call)),
         ..ROW
     },
@@ -122,7 +122,7 @@ pub static ALL: [Route; 14] = [
         name: "deleteInstance",
         summary: "Stop an instance and forget it with its scratch disk; one that is gone is fine",
         answers: &[(204, Content::Empty)],
-        errors: &[400],
+        errors: &[400, 503, 504, 507],
         handler: |app, call| Box::pin(instances::delete(app, call)),
         ..ROW
     },
@@ -147,7 +147,7 @@ pub static ALL: [Route; 14] = [
         summary: "Fetch images and build their root disks before anybody needs them; waits",
         request: Some(schema::<PrefetchRequest>()),
         answers: &[(200, Content::Json(schema::<PrefetchReport>()))],
-        errors: &[400, 413, 415, 503],
+        errors: &[400, 408, 413, 415, 503],
         patient: true,
         handler: |app, call| Box::pin(cache::prefetch(app, call)),
         ..ROW
@@ -179,7 +179,7 @@ pub static ALL: [Route; 14] = [
         summary: "Evict what nobody holds, least recently used first",
         request: Some(schema::<GcRequest>()),
         answers: &[(200, Content::Json(schema::<GcReport>()))],
-        errors: &[400, 413, 415],
+        errors: &[400, 408, 413, 415, 503],
         handler: |app, call| Box::pin(cache::gc(app, call)),
         ..ROW
     },

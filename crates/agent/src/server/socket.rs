@@ -59,15 +59,61 @@ fn identity(path: &Path) -> io::Result<Identity> {
     std::fs::symlink_metadata(path).map(|found| Identity(found.dev(), found.ino()))
 }
 
+/// The socket under its name, with the right mode.
+#[derive(Debug)]
+pub struct UnixSocket {
+    path: PathBuf,
+    mode: u32,
+    bound: Bound,
+}
+
 /// A socket that has its name and waits to serve.
 #[derive(Debug)]
-pub(super) struct Bound {
+struct Bound {
     listener: UnixListener,
     identity: Identity,
 }
 
+/// Whether somebody listens there. A queue that is full is a busy agent's, not a dead one's.
+async fn answers(path: &Path) -> io::Result<bool> {
+    match UnixStream::connect(path).await {
+        Ok(_) => Ok(true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound => Ok(false),
+            io::ErrorKind::WouldBlock => Ok(true),
+            _ => Err(error),
+        },
+    }
+}
+
+/// What is there is a socket, or nothing.
+fn is_socket_or_free(path: &Path) -> Result<bool, SocketError> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(SocketError::Io { step: "look at", path: path.to_owned(), source }),
+        Ok(found) if found.file_type().is_socket() => Ok(true),
+        Ok(_) => Err(SocketError::NotASocket { path: path.to_owned() }),
+    }
+}
+
+/// Makes the socket's directory, if it is not there, for those whom the socket is for.
+fn make_directory(dir: &Path, mode: u32) -> io::Result<()> {
+    if dir.as_os_str().is_empty() || dir.is_dir() {
+        return Ok(());
+    }
+    std::fs::create_dir_all(dir)?;
+    std::fs::set_permissions(dir, std::fs::Permissions::from_mode(way_to(mode)))
+}
+
+/// The mode of a directory that its owner alone may look into, and that those may pass through who
+/// may use a socket of this mode in it.
+pub(crate) fn way_to(mode: u32) -> u32 {
+    let passes = |bits: u32| if mode & bits == 0 { 0 } else { bits & 0o111 };
+    0o700 | passes(0o070) | passes(0o007)
+}
+
 /// Takes the name.
-pub(super) async fn bind(path: &Path, mode: u32) -> Result<Bound, SocketError> {
+async fn bind(path: &Path, mode: u32) -> Result<Bound, SocketError> {
     let owned = || path.to_owned();
     let failed = |step| move |source| SocketError::Io { step, path: path.to_owned(), source };
     // Made under another name, so that nobody gets in before the mode is set, and renamed over
@@ -76,25 +122,14 @@ pub(super) async fn bind(path: &Path, mode: u32) -> Result<Bound, SocketError> {
     if made.as_os_str().len() > MAX_PATH {
         return Err(SocketError::TooLong { path: owned() });
     }
-    match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-        Err(error) => return Err(failed("look at")(error)),
-        Ok(found) if !found.file_type().is_socket() => {
-            return Err(SocketError::NotASocket { path: owned() });
-        }
-        Ok(_) => {
-            if UnixStream::connect(path).await.is_ok() {
-                return Err(SocketError::InUse { path: owned() });
-            }
-        }
+    if is_socket_or_free(path)? && answers(path).await.map_err(failed("look at"))? {
+        return Err(SocketError::InUse { path: owned() });
     }
     if let Some(dir) = path.parent() {
-        std::fs::create_dir_all(dir).map_err(failed("make the directory of"))?;
+        make_directory(dir, mode).map_err(failed("make the directory of"))?;
     }
-    if let Err(error) = std::fs::remove_file(&made)
-        && error.kind() != io::ErrorKind::NotFound
-    {
-        return Err(failed("replace")(error));
+    if is_socket_or_free(&made)? {
+        std::fs::remove_file(&made).map_err(failed("replace"))?;
     }
     let listener = UnixListener::bind(&made).map_err(failed("listen on"))?;
     let permissions = std::fs::Permissions::from_mode(mode);
@@ -104,46 +139,49 @@ pub(super) async fn bind(path: &Path, mode: u32) -> Result<Bound, SocketError> {
     Ok(Bound { listener, identity })
 }
 
-/// Serves until `shutdown`; then the name is removed, if it is still ours.
-///
-/// The first socket must be had; one that is lost later is made again when its name is free.
-pub async fn serve_unix(
-    path: &Path,
-    mode: u32,
-    router: Router,
-    limits: Limits,
-    shutdown: CancellationToken,
-) -> Result<(), SocketError> {
-    let bound = bind(path, mode).await?;
-    tracing::info!(socket = %path.display(), "listening");
-    let mut serving = JoinSet::new();
-    let mut ours = serve(&mut serving, bound, &router, &limits, &shutdown);
-    loop {
-        tokio::select! {
-            () = shutdown.cancelled() => break,
-            () = tokio::time::sleep(LOOK) => {}
-        }
-        if identity(path).ok() == Some(ours) {
-            continue;
-        }
-        match bind(path, mode).await {
-            Ok(bound) => {
-                tracing::warn!(socket = %path.display(), "the socket was removed; made again");
-                ours = serve(&mut serving, bound, &router, &limits, &shutdown);
-            }
-            Err(error) => {
-                let error: &dyn std::error::Error = &error;
-                tracing::error!(error, "the socket was taken away and cannot be had again");
-            }
-        }
+impl UnixSocket {
+    /// Takes the name. Whoever connects waits until [`serve`](Self::serve).
+    ///
+    /// # Errors
+    /// When another agent has it, or it cannot be made.
+    pub async fn bind(path: &Path, mode: u32) -> Result<Self, SocketError> {
+        let bound = bind(path, mode).await?;
+        Ok(Self { path: path.to_owned(), mode, bound })
     }
-    if identity(path).ok() == Some(ours)
-        && let Err(error) = std::fs::remove_file(path)
-    {
-        tracing::warn!(%error, socket = %path.display(), "the socket stays behind");
+
+    /// Serves until `shutdown`; then the name is removed, if it is still ours. A name that is lost
+    /// is taken again when it is free.
+    pub async fn serve(self, router: Router, limits: Limits, shutdown: CancellationToken) {
+        let Self { path, mode, bound } = self;
+        tracing::info!(socket = %path.display(), "listening");
+        let mut serving = JoinSet::new();
+        let mut ours = serve(&mut serving, bound, &router, &limits, &shutdown);
+        loop {
+            tokio::select! {
+                () = shutdown.cancelled() => break,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if identity(&path).ok() == Some(ours) {
+                continue;
+            }
+            match bind(&path, mode).await {
+                Ok(bound) => {
+                    tracing::warn!(socket = %path.display(), "the socket was removed; made again");
+                    ours = serve(&mut serving, bound, &router, &limits, &shutdown);
+                }
+                Err(error) => {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::error!(error, "the socket was taken away and cannot be had again");
+                }
+            }
+        }
+        if identity(&path).ok() == Some(ours)
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(%error, socket = %path.display(), "the socket stays behind");
+        }
+        while serving.join_next().await.is_some() {}
     }
-    while serving.join_next().await.is_some() {}
-    Ok(())
 }
 
 /// Old connections go on while a new socket is served.
@@ -180,12 +218,38 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_agent_that_is_too_busy_to_answer_is_not_taken_for_a_dead_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("agent.sock");
+        // Nobody accepts: connections pile up until the kernel takes no more.
+        let _busy = bind(&path, 0o660).await.unwrap();
+        let mut waiting = Vec::new();
+        while let Ok(stream) = UnixStream::connect(&path).await {
+            waiting.push(stream);
+            assert!(waiting.len() < 100_000, "the queue has no end here");
+        }
+        assert!(matches!(bind(&path, 0o660).await, Err(SocketError::InUse { .. })));
+    }
+
+    #[test]
+    fn a_directory_lets_those_pass_who_may_use_the_socket_in_it() {
+        for (socket, dir) in [(0o600, 0o700), (0o660, 0o710), (0o666, 0o711), (0o606, 0o701)] {
+            assert_eq!(way_to(socket), dir, "{socket:o}");
+        }
+    }
+
+    #[tokio::test]
     async fn what_is_no_socket_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, "precious").unwrap();
         assert!(matches!(bind(&path, 0o660).await, Err(SocketError::NotASocket { .. })));
         assert_eq!(std::fs::read(&path).unwrap(), b"precious");
+        let mut other = dir.path().join("agent.sock");
+        std::fs::write(other.with_added_extension("new"), "precious").unwrap();
+        assert!(matches!(bind(&other, 0o660).await, Err(SocketError::NotASocket { .. })));
+        other.set_extension("sock.new");
+        assert_eq!(std::fs::read(&other).unwrap(), b"precious");
         let long = dir.path().join("x".repeat(120));
         assert!(matches!(bind(&long, 0o660).await, Err(SocketError::TooLong { .. })));
     }
@@ -197,7 +261,10 @@ mod tests {
         let shutdown = CancellationToken::new();
         let server = tokio::spawn({
             let (path, shutdown) = (path.clone(), shutdown.clone());
-            async move { serve_unix(&path, 0o660, Router::new(), Limits::default(), shutdown).await }
+            async move {
+                let socket = UnixSocket::bind(&path, 0o660).await.unwrap();
+                socket.serve(Router::new(), Limits::default(), shutdown).await;
+            }
         });
         let appears = async || {
             while !path.exists() {
@@ -209,7 +276,7 @@ mod tests {
         appears().await;
         UnixStream::connect(&path).await.unwrap();
         shutdown.cancel();
-        server.await.unwrap().unwrap();
+        server.await.unwrap();
         assert!(!path.exists());
     }
 
@@ -220,7 +287,10 @@ mod tests {
         let shutdown = CancellationToken::new();
         let server = tokio::spawn({
             let (path, shutdown) = (path.clone(), shutdown.clone());
-            async move { serve_unix(&path, 0o660, Router::new(), Limits::default(), shutdown).await }
+            async move {
+                let socket = UnixSocket::bind(&path, 0o660).await.unwrap();
+                socket.serve(Router::new(), Limits::default(), shutdown).await;
+            }
         });
         while !path.exists() {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -230,7 +300,7 @@ mod tests {
         let theirs = identity(&path).unwrap();
         tokio::time::sleep(LOOK * 3).await;
         shutdown.cancel();
-        server.await.unwrap().unwrap();
+        server.await.unwrap();
         assert_eq!(identity(&path).unwrap(), theirs);
         drop(other);
     }

@@ -87,8 +87,8 @@ impl Host for Plain {
         async move { Ok(self.instances.lock().unwrap().remove(id).is_some()) }.boxed()
     }
 
-    fn console(&self, _: &InstanceId) -> PathBuf {
-        self.console.clone()
+    fn console(&self, _: &InstanceId) -> [PathBuf; 2] {
+        [self.console.with_added_extension("1"), self.console.clone()]
     }
 
     fn prefetch<'a>(
@@ -278,6 +278,42 @@ async fn a_body_is_json_and_bounded() {
     assert_eq!(put(json, b"{}".to_vec()).await.0, 400);
 }
 
+/// One byte every few seconds is no standstill, and would keep a place for as long as it likes.
+#[tokio::test(start_paused = true)]
+async fn a_body_that_only_trickles_is_given_up_and_its_place_is_free() {
+    let api = Api::new(Plain::default());
+    for path in ["/v1/prefetch", "/v1/gc"] {
+        let bytes = futures_util::stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_secs(3)).await;
+            Some((Ok::<_, std::convert::Infallible>("{"), ()))
+        });
+        let request = http::Request::builder().method("POST").uri(path);
+        let started = tokio::time::Instant::now();
+        let (status, _, _) = api.raw(request.body(Body::from_stream(bytes)).unwrap()).await;
+        assert_eq!(status, 408, "{path}");
+        assert!(started.elapsed() < Duration::from_secs(30), "{path}");
+    }
+    assert_eq!(api.app.0.streams.available_permits(), MAX_STREAMS);
+    assert_eq!(api.app.0.calls.available_permits(), MAX_CALLS);
+}
+
+#[tokio::test]
+async fn no_name_of_an_instance_leads_out_of_its_folder() {
+    let api = Api::new(Plain::default());
+    for id in ["..", ".", "a%2f..%2fb", "%2e%2e", "a%00", "a..", "-", "A", &"a".repeat(300)] {
+        let path = format!("/v1/instances/{id}");
+        for method in ["GET", "PUT", "DELETE"] {
+            let (status, body) = api.call(method, &path, Some(spec())).await;
+            assert_eq!(status, 400, "{method} {path}: {body}");
+        }
+        assert_eq!(api.call("GET", &format!("{path}/console"), None).await.0, 400, "{path}");
+    }
+    for path in ["/v1/instances/a/../b", "/v1/instances//a", "/v1/instances/a/b/c"] {
+        assert_eq!(api.call("PUT", path, Some(spec())).await.0, 404, "{path}");
+    }
+    assert!(api.app.host().summaries(None, 10).is_empty());
+}
+
 #[tokio::test]
 async fn ten_thousand_instances_come_in_pages_and_fast() {
     let api = Api::new(Plain::default());
@@ -382,6 +418,11 @@ async fn a_console_is_read_from_its_tail_and_followed_to_its_end() {
     std::fs::write(&console, "one\ntwo\n").unwrap();
     assert_eq!(get("").await.2, b"one\ntwo\n");
     assert_eq!(get("?tail=1").await.2, b"two\n");
+    let older = console.with_added_extension("1");
+    std::fs::write(&older, "zero\n").unwrap();
+    assert_eq!(get("").await.2, b"zero\none\ntwo\n", "both halves");
+    assert_eq!(get("?tail=3").await.2, b"zero\none\ntwo\n");
+    std::fs::remove_file(&older).unwrap();
     // The last words are written before the phase says that it is over.
     let follow = get("?tail=1&follow=true");
     let guest = async {

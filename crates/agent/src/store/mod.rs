@@ -7,7 +7,9 @@
 //! A disk is valid when its metadata has its name, which comes last when it is built and goes
 //! first when it is evicted. Whatever a crash leaves in between is swept at the next start.
 
+mod ledger;
 mod lock;
+mod protect;
 mod room;
 mod scan;
 mod state;
@@ -29,8 +31,9 @@ use crate::paths::{Paths, disk_name};
 use crate::pins::{Database, DatabaseError, DiskId, Pins, Writer};
 
 pub use lock::{LockError, RootLock};
+pub(crate) use protect::let_through;
 pub use room::Removed;
-pub use state::{Disk, Item, State};
+pub use state::{Amount, Disk, Item, State};
 
 /// Why the cache cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -66,13 +69,15 @@ impl Store {
     /// Locks the root, sweeps what a crash left, and takes in what is valid.
     pub fn open(root: &Path) -> Result<Self, OpenError> {
         let paths = Paths::new(root);
+        let ours = !root.exists() || paths.lock().exists();
         durable::create_dir(root).map_err(OpenError::Directories)?;
         let lock = RootLock::take(&paths.lock())?;
+        protect::root(root, ours);
         scan::create_directories(&paths).map_err(OpenError::Directories)?;
         scan::sweep_tmp(&paths);
         let now = wall_clock();
         let (database, loaded) = Database::open(&paths.database())?;
-        let mut state = State { pins: Pins::new(loaded, now), ..State::default() };
+        let mut state = State::new(Pins::new(loaded, now));
         scan::scan(&paths, &mut state, now);
         let state = Arc::new(Mutex::new(state));
         let writer = Writer::start(database, Arc::clone(&state));
@@ -103,17 +108,13 @@ impl Store {
 
     /// Makes the pins those of these instances; from then on disks may be evicted.
     pub fn reconcile(&self, live: impl IntoIterator<Item = (InstanceId, DiskId)>) {
-        {
-            let mut state = self.state();
-            state.pins.reconcile(live);
-            state.reconciled = true;
-        }
+        self.state().reconcile(live);
         self.pins_changed();
     }
 
     /// A disk of the lists whose file is still there as it was. What is not is taken off them.
     pub fn look_up(&self, id: &DiskId) -> Option<Disk> {
-        let disk = self.state().disks.get(id).cloned()?;
+        let disk = self.state().disk(id).cloned()?;
         match scan::read_disk(&id.resolved_digest, &id.format_version, &disk.path) {
             Ok(_) => Some(disk),
             Err(invalid) => {
@@ -133,7 +134,7 @@ impl Store {
     pub fn invalidate(&self, id: &DiskId) {
         let gone = {
             let mut state = self.state();
-            state.disks.remove(id).map(|disk| self.detach_disk(&disk.path))
+            state.remove_disk(id).map(|disk| self.detach_disk(&disk.path))
         };
         if let Some(Ok(aside)) = gone {
             scan::remove(&aside);
@@ -171,8 +172,8 @@ impl Store {
         self.replace(&path, bytes)?;
         if let Some(entry) = scan::manifest_entry(digest, bytes, self.size_of(&path)) {
             let mut state = self.state();
-            state.manifests.insert(*digest, entry);
-            state.pins.touch(&digest.to_string(), wall_clock());
+            state.insert_manifest(*digest, entry);
+            state.touch(&digest.to_string(), wall_clock());
         }
         Ok(())
     }
@@ -207,17 +208,15 @@ impl Store {
     fn note_blob(&self, digest: &Digest, path: &Path) {
         let bytes = self.size_of(path);
         let mut state = self.state();
-        state.blobs.insert(*digest, bytes);
-        state.pins.touch(&digest.to_string(), wall_clock());
+        state.insert_blob(*digest, bytes);
+        state.touch(&digest.to_string(), wall_clock());
     }
 
     /// Drops a blob that turned out to be damaged, or to be in the way. Gives back what it took.
     pub fn drop_blob(&self, digest: &Digest) -> u64 {
         let Some(path) = self.paths.blob(digest) else { return 0 };
         scan::remove(&path);
-        let mut state = self.state();
-        state.pins.forget(&digest.to_string());
-        state.blobs.remove(digest).unwrap_or(0)
+        self.state().remove_blob(digest).unwrap_or(0)
     }
 
     /// Gives a disk that was built its name, and last its metadata, which makes it valid. `origin`
@@ -242,30 +241,30 @@ impl Store {
         let key = metadata.rootdisk_key.clone();
         let disk = Disk { path, metadata: Arc::new(metadata), allocated_bytes };
         let mut state = self.state();
-        state.pins.set_origin(&id.resolved_digest, Some(origin));
-        state.disks.insert(id, disk.clone());
-        state.pins.touch(&key, wall_clock());
-        state.shortfall = None;
+        state.set_origin(&id.resolved_digest, origin);
+        state.insert_disk(id, disk.clone());
+        state.touch(&key, wall_clock());
+        state.miss_nothing();
         Ok(disk)
     }
 
     /// Takes a damaged disk's validity away and leaves its file, which machines may run from.
     pub fn disown(&self, id: &DiskId) {
         let path = self.disk_path(id);
-        self.state().disks.remove(id);
+        self.state().disown(id);
         scan::remove(&path_beside(&path));
     }
 
-    /// Removes the file of a disk that was disowned and not built again, unless an instance pins
-    /// it; then the next start of the agent does. True when it is gone.
+    /// Removes the file of a disk that was disowned and not built again, unless somebody uses it;
+    /// then it goes with the last who does. True when it is gone.
     pub fn drop_disowned(&self, id: &DiskId) -> bool {
-        let state = self.state();
-        let in_use = state.pins.count(id) > 0 || state.disks.contains_key(id);
-        if !in_use {
+        let mut state = self.state();
+        let gone = state.take_disowned(id);
+        if gone {
             // Under the lock, since a new disk could get this name in the next moment.
             scan::remove(&self.disk_path(id));
         }
-        !in_use
+        gone
     }
 
     /// How many files are in `tmp/`, and what they take.

@@ -2,7 +2,7 @@
 
 use portolan_registry::durable;
 
-use super::state::{Item, Needs, State};
+use super::state::{Item, State};
 use super::{Store, scan, wall_clock};
 use crate::evict::{Candidate, Rank, Urgency, Usage, choose};
 
@@ -28,6 +28,7 @@ impl Store {
                 cache_bytes,
                 filesystem_bytes: stat.f_blocks.saturating_mul(stat.f_frsize),
                 available_bytes: stat.f_bavail.saturating_mul(stat.f_frsize),
+                read_only: stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
             },
             Err(error) => {
                 tracing::warn!(%error, "the file system of the cache does not say how full it is");
@@ -64,23 +65,39 @@ impl Store {
         old.collect()
     }
 
+    /// What goes so that at least `bytes` are freed, or all that may go, in this order.
+    fn plan(&self, bytes: u64, urgency: Urgency) -> Vec<Candidate<Item>> {
+        let all = self.candidates();
+        let mut plan = chosen(all, bytes, urgency);
+        let freed = plan.iter().fold(0_u64, |sum, victim| sum.saturating_add(victim.bytes));
+        if freed < bytes {
+            // Without its disk a manifest is of no use, and with it it may not go.
+            let disks: Vec<_> = plan
+                .iter()
+                .filter_map(|victim| match &victim.name {
+                    Item::Disk(id) => Some(id.clone()),
+                    _ => None,
+                })
+                .collect();
+            let documents = self.state().documents_without(&disks);
+            plan.extend(chosen(documents, bytes - freed, urgency));
+        }
+        plan
+    }
+
     /// Evicts at least `bytes`, or all that may go; or only says what would go.
     pub fn evict(&self, bytes: u64, urgency: Urgency, dry_run: bool) -> Vec<Removed> {
-        let all = self.candidates();
-        let chosen: Vec<&Candidate<Item>> =
-            choose(&all, bytes, urgency).into_iter().map(|i| &all[i]).collect();
+        let plan = self.plan(bytes, urgency);
         if dry_run {
-            let would = |c: &&Candidate<Item>| Removed { item: c.name.clone(), bytes: c.bytes };
-            return chosen.iter().map(would).collect();
+            return plan.into_iter().map(|c| Removed { item: c.name, bytes: c.bytes }).collect();
         }
         let mut removed = Vec::new();
-        for batch in chosen.chunks(BATCH) {
+        for batch in plan.chunks(BATCH) {
             let mut aside = Vec::new();
             {
                 let mut state = self.state();
-                let needs = state.needs();
                 for victim in batch {
-                    if let Some(path) = self.take_off(&mut state, &needs, &victim.name) {
+                    if let Some(path) = self.take_off(&mut state, &victim.name) {
                         aside.push(path);
                         removed.push(Removed { item: victim.name.clone(), bytes: victim.bytes });
                     }
@@ -95,20 +112,15 @@ impl Store {
     }
 
     /// Takes one thing off the lists and its name, unless it is needed by now.
-    fn take_off(
-        &self,
-        state: &mut State,
-        needs: &Needs,
-        item: &Item,
-    ) -> Option<std::path::PathBuf> {
-        if !state.may_go(item, needs) {
+    fn take_off(&self, state: &mut State, item: &Item) -> Option<std::path::PathBuf> {
+        if !state.may_go(item) {
             return None;
         }
         let detached = match item {
             Item::Temporary(path) => Ok(path.clone()),
             Item::Blob(digest) => self.detach(&self.paths.blob(digest)?),
             Item::Manifest(digest) => self.detach(&self.paths.manifest(digest)?),
-            Item::Disk(id) => self.detach_disk(&state.disks.get(id)?.path),
+            Item::Disk(id) => self.detach_disk(&state.disk(id)?.path),
         };
         let path = match detached {
             Ok(path) => path,
@@ -119,26 +131,23 @@ impl Store {
         };
         match item {
             Item::Temporary(_) => {}
-            Item::Blob(digest) => {
-                state.blobs.remove(digest);
-                state.pins.forget(&digest.to_string());
-            }
-            Item::Manifest(digest) => {
-                state.manifests.remove(digest);
-                state.pins.forget(&digest.to_string());
-            }
-            Item::Disk(id) => {
-                state.disks.remove(id);
-                state.pins.forget(&id.key());
-                state.pins.set_origin(&id.resolved_digest, None);
-            }
+            Item::Blob(digest) => drop(state.remove_blob(digest)),
+            Item::Manifest(digest) => state.remove_manifest(digest),
+            Item::Disk(id) => state.forget_disk(id),
         }
         Some(path)
     }
 
     /// The time from which on something counts as young.
     pub fn young_since(&self, min_age: std::time::Duration) -> u64 {
-        let now = self.state().pins.now(wall_clock());
+        let now = self.state().pins().now(wall_clock());
         now.saturating_sub(u64::try_from(min_age.as_millis()).unwrap_or(u64::MAX))
     }
+}
+
+/// The candidates that go, in their order.
+fn chosen(all: Vec<Candidate<Item>>, bytes: u64, urgency: Urgency) -> Vec<Candidate<Item>> {
+    let order = choose(&all, bytes, urgency);
+    let mut all: Vec<Option<Candidate<Item>>> = all.into_iter().map(Some).collect();
+    order.into_iter().filter_map(|place| all[place].take()).collect()
 }

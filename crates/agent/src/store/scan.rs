@@ -37,6 +37,7 @@ pub(super) fn create_directories(paths: &Paths) -> Result<(), DurableError> {
         }
         durable::create_dir(&dir)?;
     }
+    super::protect::below(paths);
     Ok(())
 }
 
@@ -56,8 +57,8 @@ pub(super) fn scan(paths: &Paths, state: &mut State, now: u64) {
     }
     for (digest, path, metadata) in content(&paths.blobs()) {
         if metadata.is_file() {
-            state.blobs.insert(digest, allocated(&metadata));
-            state.pins.remember(&digest.to_string(), changed(&metadata, now));
+            state.insert_blob(digest, allocated(&metadata));
+            state.remember(&digest.to_string(), changed(&metadata, now));
         } else {
             remove(&path);
         }
@@ -65,29 +66,14 @@ pub(super) fn scan(paths: &Paths, state: &mut State, now: u64) {
     for (digest, path, metadata) in content(&paths.manifests()) {
         match read_manifest(&digest, &path, &metadata) {
             Some(entry) => {
-                state.manifests.insert(digest, entry);
-                state.pins.remember(&digest.to_string(), changed(&metadata, now));
+                state.insert_manifest(digest, entry);
+                state.remember(&digest.to_string(), changed(&metadata, now));
             }
             // Fetched again when it is asked for.
             None => remove(&path),
         }
     }
-    forget_what_is_gone(state);
-}
-
-fn forget_what_is_gone(state: &mut State) {
-    let State { pins, disks, blobs, manifests, .. } = state;
-    let images: std::collections::HashSet<Digest> =
-        disks.keys().map(|id| id.resolved_digest).collect();
-    pins.retain_origins(|digest| images.contains(digest));
-    let keys: std::collections::HashSet<String> =
-        disks.values().map(|disk| disk.metadata.rootdisk_key.clone()).collect();
-    pins.retain(|name| {
-        keys.contains(name)
-            || name.parse().is_ok_and(|digest: Digest| {
-                blobs.contains_key(&digest) || manifests.contains_key(&digest)
-            })
-    });
+    state.forget_what_is_gone();
 }
 
 /// Disks of another version than that of this agent go to that version's directory, and those of
@@ -173,8 +159,8 @@ fn scan_disks(dir: &Path, version: &str, state: &mut State, now: u64) {
         };
         match read_disk(&digest, version, &path) {
             Ok((disk, time)) => {
-                state.pins.remember(&disk.metadata.rootdisk_key, time.min(now));
-                state.disks.insert(DiskId::new(digest, version), disk);
+                state.remember(&disk.metadata.rootdisk_key, time.min(now));
+                state.insert_disk(DiskId::new(digest, version), disk);
             }
             Err(Invalid { why, proven: true }) => {
                 tracing::warn!(resolved_digest = %digest, path = %path.display(), why, "a root disk that is not valid is removed");

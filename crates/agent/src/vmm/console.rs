@@ -66,6 +66,8 @@ pub struct Scanner {
     prefix: String,
     line: Vec<u8>,
     too_long: bool,
+    /// The workload runs: from here on a line without the token may be its own.
+    started: bool,
 }
 
 /// Longer than any line of our init (2,000 characters of at most 4 bytes).
@@ -74,7 +76,8 @@ const MAX_LINE: usize = 8192 + 128;
 impl Scanner {
     /// For the init that was given this token.
     pub fn new(token: &str) -> Self {
-        Self { prefix: format!("portolan-init[{token}]: "), line: Vec::new(), too_long: false }
+        let prefix = format!("portolan-init[{token}]: ");
+        Self { prefix, line: Vec::new(), too_long: false, started: false }
     }
 
     /// Takes the next bytes and calls `found` for each word in them.
@@ -89,8 +92,9 @@ impl Scanner {
             }
             if ends {
                 if !self.too_long
-                    && let Some(word) = word(&self.prefix, &self.line)
+                    && let Some(word) = word(&self.prefix, &self.line, self.started)
                 {
+                    self.started |= word == Word::Started;
                     found(word);
                 }
                 self.too_long = false;
@@ -100,12 +104,17 @@ impl Scanner {
     }
 }
 
-fn word(prefix: &str, line: &[u8]) -> Option<Word> {
+fn word(prefix: &str, line: &[u8], started: bool) -> Option<Word> {
     let line = std::str::from_utf8(line).ok()?.trim_end();
+    let failed = |cause: &str| {
+        // Foreign text that people will see in a terminal.
+        let plain = cause.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        Some(Word::Ended(WorkloadEnd::Failed(plain)))
+    };
     // Before it has read its configuration, init knows no token; then nothing else runs either.
     let early = "portolan-init[]: failed: ";
-    if let Some(cause) = line.strip_prefix(early) {
-        return Some(Word::Ended(WorkloadEnd::Failed(cause.to_owned())));
+    if let Some(cause) = line.strip_prefix(early).filter(|_| !started) {
+        return failed(cause);
     }
     let text = line.strip_prefix(prefix)?;
     let number = |start: &str| text.strip_prefix(start).and_then(|number| number.parse().ok());
@@ -118,8 +127,7 @@ fn word(prefix: &str, line: &[u8]) -> Option<Word> {
     } else if let Some(signal) = number("workload was killed by signal ") {
         Some(Word::Ended(WorkloadEnd::Killed(signal)))
     } else {
-        let cause = text.strip_prefix("failed: ")?;
-        Some(Word::Ended(WorkloadEnd::Failed(cause.to_owned())))
+        failed(text.strip_prefix("failed: ")?)
     }
 }
 
@@ -155,6 +163,19 @@ mod tests {
             }
             assert_eq!(words, [Word::Started, Word::Ended(WorkloadEnd::Exited(7))], "{size}");
         }
+    }
+
+    #[test]
+    fn a_workload_cannot_tell_its_own_end_nor_what_a_terminal_does() {
+        let early = b"portolan-init[]: failed: no \x1b[2J disk\n";
+        let mut scanner = Scanner::new("t");
+        let mut words = Vec::new();
+        scanner.push(early, |word| words.push(word));
+        assert_eq!(words, [Word::Ended(WorkloadEnd::Failed("no  [2J disk".into()))]);
+        words.clear();
+        scanner.push(b"portolan-init[t]: workload started\n", |word| words.push(word));
+        scanner.push(early, |word| words.push(word));
+        assert_eq!(words, [Word::Started], "from here on it is the workload that speaks");
     }
 
     #[test]

@@ -96,6 +96,11 @@ pub enum LaunchError {
     /// A file that must be whole.
     #[error("cannot write the machine's orders")]
     Orders(#[source] DurableError),
+    /// The shim found no room for its files.
+    #[error(
+        "there is no room for the machine's own files; free some on the file system of instances/"
+    )]
+    Full,
     /// The VMM ended at once, or never began.
     #[error("the machine did not start: {0}")]
     Shim(String),
@@ -117,9 +122,9 @@ impl LaunchError {
     /// Whether the disk has no room.
     pub fn is_full(&self) -> bool {
         match self {
-            Self::Io { source, .. } | Self::Scratch(ScratchDiskError::File(source)) => {
-                durable::is_full(source)
-            }
+            Self::Full => true,
+            Self::Io { source, .. } => durable::is_full(source),
+            Self::Scratch(error) => error.is_full(),
             Self::Orders(error) => error.is_full(),
             _ => false,
         }
@@ -287,7 +292,10 @@ async fn wait_for_report(dir: &Path, run: &str, shim: &mut Child) -> Result<Mach
         {
             return Ok(machine);
         }
-        if ended.is_some() {
+        if let Some(status) = ended {
+            if status.code() == Some(shim::FULL.into()) {
+                return Err(LaunchError::Full);
+            }
             let end = files::read::<EndReport>(dir, files::ENDED).filter(|end| end.run == run);
             return Err(match end {
                 Some(end) => LaunchError::Shim(in_words(Some(end))),

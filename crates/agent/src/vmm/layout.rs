@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_uuid_is_the_same_in_both_forms() {
         let hex = "00ff10203040506070809a0b0c0d0e0f";
-        let back: String = uuid_bytes(hex).iter().map(|byte| format!("{byte:02x}")).collect();
+        let back = portolan_core::hex(&uuid_bytes(hex));
         assert_eq!(back, hex);
     }
 

@@ -100,7 +100,7 @@ impl Kind {
     }
 
     /// What the guest's kernel needs for this machine's devices.
-    fn modules(self) -> Vec<Wanted> {
+    pub(crate) fn modules(self) -> Vec<Wanted> {
         let wanted = |name: &str, optional| Wanted { name: name.to_owned(), optional };
         let mut all: Vec<Wanted> = ["virtio_mmio", "virtio_blk", "ext4", "overlay"]
             .map(|name| wanted(name, false))
@@ -113,7 +113,7 @@ impl Kind {
     }
 
     /// The kernel's command line; what the operator adds comes last and wins.
-    fn boot_args(self, extra: &str) -> String {
+    pub(crate) fn boot_args(self, extra: &str) -> String {
         // `panic=1`: a guest that cannot go on ends its machine instead of standing still.
         let own = match self {
             // As the guide of Firecracker has it: a reset is the end.

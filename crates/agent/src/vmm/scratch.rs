@@ -5,6 +5,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
+use portolan_registry::durable;
 use portolan_rootdisk::ext4::{self, BlockSink};
 use portolan_rootdisk::tree::BLOCK;
 
@@ -17,6 +18,21 @@ pub enum ScratchDiskError {
     /// Its file.
     #[error("the scratch disk's file cannot be made")]
     File(#[source] io::Error),
+}
+
+impl ScratchDiskError {
+    /// Whether there is no room for it.
+    pub(super) fn is_full(&self) -> bool {
+        let mut cause = Some(self as &(dyn std::error::Error + 'static));
+        // The file system's writer passes on what its file said, some levels down.
+        while let Some(error) = cause {
+            if error.downcast_ref().is_some_and(durable::is_full) {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
+    }
 }
 
 struct Sink<'a>(&'a File);
@@ -44,6 +60,21 @@ pub(super) fn create(path: &Path, size: u64, uuid: [u8; 16]) -> Result<(), Scrat
 mod tests {
     use super::*;
     use std::os::unix::fs::MetadataExt as _;
+
+    #[test]
+    fn a_disk_without_room_is_told_from_a_size_that_cannot_be() {
+        struct Full;
+        impl BlockSink for Full {
+            fn write(&mut self, _: u32, _: &[u8]) -> io::Result<()> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+        }
+        let full = ext4::scratch(64 << 20, [1; 16], &mut Full).unwrap_err();
+        assert!(ScratchDiskError::Format(full).is_full());
+        let small = ext4::scratch(1, [1; 16], &mut Full).unwrap_err();
+        assert!(!ScratchDiskError::Format(small).is_full());
+        assert!(ScratchDiskError::File(io::ErrorKind::QuotaExceeded.into()).is_full());
+    }
 
     #[test]
     fn it_is_sparse_and_has_the_uuid_that_init_looks_for() {

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use jiff::Timestamp;
-use portolan_registry::durable::DurableError;
+use portolan_registry::durable::{self, DurableError};
 use rustix::fs::{CWD, Mode};
 
 use super::console::{BoundedLog, Scanner, Word};
@@ -23,6 +23,9 @@ use super::process::name_of;
 
 /// The first argument that makes the agent's program a shim; the second is the run.
 pub const ARGUMENT: &str = "machine-shim";
+
+/// How a shim ends that found no room for its files: then it could write down nothing else either.
+pub(super) const FULL: u8 = 28;
 
 /// The VMM itself has little to say.
 const VMM_LOG_BYTES: u64 = 1 << 20;
@@ -52,6 +55,16 @@ enum ShimError {
     Report(#[source] DurableError),
 }
 
+impl ShimError {
+    fn is_full(&self) -> bool {
+        match self {
+            Self::Lock(source) | Self::Prepare { source, .. } => durable::is_full(source),
+            Self::Report(error) => error.is_full(),
+            Self::AlreadyRuns | Self::NoOrders | Self::Start { .. } => false,
+        }
+    }
+}
+
 /// Does a shim's work where the program was started as one, and tells the exit code; else none. To
 /// be called first in `main`, before any thread is there.
 pub fn run_if_asked() -> Option<ExitCode> {
@@ -69,7 +82,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
         Ok(()) => Some(ExitCode::SUCCESS),
         Err(error) => {
             refuse(dir, &run, &error);
-            Some(ExitCode::FAILURE)
+            Some(if error.is_full() { ExitCode::from(FULL) } else { ExitCode::FAILURE })
         }
     }
 }

@@ -78,7 +78,40 @@ async fn a_damaged_disk_that_cannot_be_built_again_is_given_to_nobody() {
     assert!(berth.try_acquire("b", &wanted).await.is_err());
     assert!(berth.artifacts.cache().rootdisks.is_empty());
 
-    // The next start of the agent finds no metadata beside it and sweeps it.
+    // It goes with the last who has it.
+    berth.artifacts.release(&id("a"));
+    assert!(!first.disk.exists());
+}
+
+#[tokio::test]
+async fn a_damaged_disk_that_nobody_has_and_nobody_can_build_is_removed() {
+    let image = small(64);
+    let mut yard = Yard::new();
+    yard.config.cache.keep_blobs = false;
+    yard.config.pull.retries = 0;
+    let berth = yard.open();
+    let server = FaultServer::holding(&image);
+    let first = berth.acquire("a", &resolved(&server, &image)).await;
+    berth.artifacts.release(&id("a"));
+    server.always("GET", "", Fault::status(403));
+    damage(&first.disk);
+    assert_eq!(verify(&berth, &first.key).await, VerifyOutcome::Removed);
+    assert!(!first.disk.exists());
+}
+
+/// The same when the agent ends before the instance does.
+#[tokio::test]
+async fn a_damaged_disk_in_use_is_swept_by_the_next_agent() {
+    let image = small(63);
+    let mut yard = Yard::new();
+    yard.config.cache.keep_blobs = false;
+    yard.config.pull.retries = 0;
+    let berth = yard.open();
+    let server = FaultServer::holding(&image);
+    let first = berth.acquire("a", &resolved(&server, &image)).await;
+    server.always("GET", "", Fault::status(403));
+    damage(&first.disk);
+    assert_eq!(verify(&berth, &first.key).await, VerifyOutcome::CorruptInUse);
     drop(berth);
     let berth = yard.open();
     assert!(!first.disk.exists());

@@ -7,14 +7,16 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use portolan_agent::artifacts::{AcquireError, Artifact, Artifacts, OpenError};
-use portolan_agent::config::{Config, Percent, Size, Span};
+use portolan_agent::artifacts::{
+    AcquireError, Artifact, Artifacts, CompatibilityGate, Gate, OpenError,
+};
+use portolan_agent::config::{CompatibilityMode, Config, Percent, Size, Span};
 use portolan_agent::id::InstanceId;
 use portolan_agent::image::ResolvedImage;
 use portolan_agent::metrics::Metrics;
 use portolan_agent::reason::Reason;
 use portolan_core::{Descriptor, Digest, HostPlatform, Manifest, Platform, media_type};
-use portolan_rootdisk::build::Unwatched;
+use portolan_registry::client::{Client, CredentialStore, Settings};
 use portolan_rootdisk::meta::Metadata;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
@@ -128,6 +130,11 @@ pub fn resolved_at(host: &str, resolved_digest: Digest) -> ResolvedImage {
     }
 }
 
+/// What images of these tests are for.
+fn host() -> HostPlatform {
+    HostPlatform::named(&Platform::new("linux", "amd64").with_variant("v3"))
+}
+
 pub fn id(name: &str) -> InstanceId {
     name.parse().unwrap()
 }
@@ -178,10 +185,31 @@ impl Yard {
 
     pub fn try_open(&self) -> Result<Berth, OpenError> {
         let metrics = Arc::new(Metrics::new());
-        let host = HostPlatform::named(&Platform::new("linux", "amd64").with_variant("v3"));
-        let artifacts = Artifacts::open(&self.config, Arc::clone(&metrics), host)?;
+        let artifacts = Artifacts::open(&self.config, Arc::clone(&metrics), host())?;
+        Ok(self.berth(artifacts, metrics))
+    }
+
+    fn berth(&self, artifacts: Artifacts, metrics: Arc<Metrics>) -> Berth {
         let (root, dir) = (self.config.root.clone(), Arc::clone(&self.dir));
-        Ok(Berth { artifacts, metrics, root, _dir: dir })
+        Berth { artifacts, metrics, root, _dir: dir }
+    }
+
+    /// Opened with nothing but the gate of compatibility, changed in some way.
+    pub fn open_with_gate(
+        &self,
+        change: impl FnOnce(CompatibilityGate) -> CompatibilityGate,
+    ) -> Berth {
+        let metrics = Arc::new(Metrics::new());
+        let settings = Settings::from_file(self.config.pull.registries.as_ref().unwrap()).unwrap();
+        let client = Client::new(settings.clone(), CredentialStore::anonymous()).unwrap();
+        let gate = CompatibilityGate::new(&self.config, &host().platform, &client, &settings);
+        let gate: Arc<dyn Gate> = Arc::new(change(gate.unwrap().unwrap()));
+        let mut config = self.config.clone();
+        config.compatibility.mode = CompatibilityMode::Off;
+        let opened = Artifacts::open_with(&config, Arc::clone(&metrics), host(), vec![gate]);
+        let berth = self.berth(opened.unwrap(), metrics);
+        berth.artifacts.reconcile_pins(&[]);
+        berth
     }
 
     /// Opened, and with no instance known.
@@ -208,7 +236,7 @@ impl Berth {
     ) -> Result<Artifact, AcquireError> {
         let cancel = CancellationToken::new();
         let instance = id(instance);
-        let acquired = self.artifacts.acquire(&instance, image, &cancel, Arc::new(Unwatched));
+        let acquired = self.artifacts.acquire(&instance, image, &cancel);
         within(60, acquired).await
     }
 

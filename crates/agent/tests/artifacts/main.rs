@@ -3,10 +3,13 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "what was seen is said aloud")]
 
+#[path = "../../../compat/tests/external/naughty.rs"]
+mod naughty;
 #[path = "../../../registry/tests/support/mod.rs"]
 mod support;
 
 mod cache;
+mod compatibility;
 mod content;
 mod crash;
 mod evicting;

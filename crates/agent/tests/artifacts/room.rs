@@ -24,8 +24,9 @@ fn fill(dir: &Path, leave: u64) -> std::path::PathBuf {
 }
 
 fn large(seed: u64) -> Image {
-    // Two megabytes of files in layers that gzip only stores.
-    let file = |n: u64| (format!("f{n}"), bytes(50_000, seed * 1000 + n));
+    // Two megabytes of files in layers of a tenth of that: what they need is seen while they are
+    // unpacked, not before.
+    let file = |n: u64| (format!("f{n}"), bytes(5_000, seed * 1000 + n).repeat(10));
     let files: Vec<(String, Vec<u8>)> = (0..40).map(file).collect();
     let tars: Vec<Vec<u8>> =
         files.iter().map(|(name, content)| crate::harness::tar(&[(name, content)])).collect();
@@ -170,4 +171,52 @@ async fn a_bound_in_bytes_that_pinned_disks_fill_refuses_new_builds() {
     berth.artifacts.release(&id("a"));
     assert!(!berth.artifacts.pressure().degraded);
     berth.acquire("b", &resolved(&server, &wanted)).await;
+}
+
+/// One line of JSON can claim any size; it must not cost others what they have in the cache, nor
+/// make the host look full.
+#[tokio::test]
+async fn a_manifest_that_claims_more_than_there_is_evicts_nothing() {
+    let Some(disk) = Mount::tmpfs(16 * MIB) else { return };
+    let cached = small(154);
+    let server = FaultServer::holding(&cached);
+    let yard = Yard::at(disk.join("root"));
+    let berth = yard.open();
+    berth.acquire("a", &resolved(&server, &cached)).await;
+    berth.artifacts.release(&id("a"));
+    for claim in [64 * MIB as u64, 1 << 50, u64::MAX >> 1] {
+        let mut liar = small(155);
+        let bytes = liar.manifests[&liar.top.digest].1.clone();
+        let mut manifest: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+        manifest["layers"][0]["size"] = claim.into();
+        let bytes = manifest.to_string().into_bytes();
+        let blobs = liar.blobs.clone();
+        liar = Image::of_manifest(portolan_core::media_type::OCI_MANIFEST, &bytes);
+        liar.blobs = blobs;
+        server.registry().repositories.values_mut().next().unwrap().hold(&liar, "liar");
+        let error = berth.try_acquire("b", &resolved(&server, &liar)).await.unwrap_err();
+        eprintln!("{claim}: {}", chain(&error));
+        assert_eq!(berth.artifacts.cache().rootdisks.len(), 1, "the other disk is still there");
+        assert!(berth.blob_exists(&crate::harness::layer_of(&cached)), "and so are its layers");
+        let pressure = berth.artifacts.pressure();
+        assert!(!pressure.degraded, "{claim}: {pressure:?}");
+    }
+}
+
+/// The kernel makes a file system read-only when it finds errors in it.
+#[tokio::test]
+async fn a_root_that_became_read_only_is_degraded_and_says_that_it_is_not_the_image() {
+    let Some(disk) = Mount::tmpfs(16 * MIB) else { return };
+    let image = small(156);
+    let server = FaultServer::holding(&image);
+    let yard = Yard::at(disk.join("root"));
+    let berth = yard.open();
+    assert!(!berth.artifacts.pressure().degraded);
+    crate::harness::make_read_only(yard.root());
+    let pressure = berth.artifacts.pressure();
+    assert!(pressure.degraded && pressure.read_only, "{pressure:?}");
+    let error = berth.try_acquire("a", &resolved(&server, &image)).await.unwrap_err();
+    let text = chain(&error);
+    assert_eq!(error.reason(), Reason::RootfsBuildFailed, "{text}");
+    assert!(text.contains("ead-only") && text.contains("the agent's root"), "{text}");
 }

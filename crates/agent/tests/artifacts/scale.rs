@@ -85,7 +85,9 @@ async fn a_thousand_disks_and_ten_thousand_instances_slow_nothing_down() {
     // Not the slowest, and with room to spare: this is no optimised build, and the machine may
     // have other things to do. `cargo xtask bench agent` measures the program itself.
     assert!(times[25].max(release) < Duration::from_millis(10), "{:?} {release:?}", times[25]);
-    assert!(cache.max(pressure) < Duration::from_millis(500), "{cache:?} {pressure:?}");
+    assert!(cache < Duration::from_millis(500), "{cache:?}");
+    // Asked every second and with every status: it looks at sums, not at a thousand disks.
+    assert!(pressure < Duration::from_millis(5), "{pressure:?}");
 
     let start = Instant::now();
     let all = GcRequest { target_bytes: Some(0), dry_run: false };

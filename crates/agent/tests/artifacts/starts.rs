@@ -1,10 +1,8 @@
 //! Starts that work: once, cached, many at a time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan_rootdisk::build::{Phase, Unwatched, Watch};
 use portolan_rootdisk::meta::rootdisk_key;
 use tokio_util::sync::CancellationToken;
 
@@ -134,42 +132,40 @@ async fn two_images_that_share_a_layer_fetch_it_once() {
     assert_eq!(server.count("GET", &format!("/blobs/{shared}")), 1);
 }
 
-/// Counts what a build tells.
-#[derive(Default)]
-struct Count {
-    bytes: AtomicU64,
-    files: AtomicU64,
-    phases: AtomicU64,
-}
-
-impl Watch for Count {
-    fn bytes(&self, _: usize, more: u64) {
-        self.bytes.fetch_add(more, Ordering::SeqCst);
-    }
-
-    fn files(&self, more: u64) {
-        self.files.fetch_add(more, Ordering::SeqCst);
-    }
-
-    fn phase(&self, _: Phase) {
-        self.phases.fetch_add(1, Ordering::SeqCst);
-    }
-}
-
+/// Everybody who waits for a disk is told how far it is, however late he came.
 #[tokio::test]
-async fn whoever_starts_hears_how_far_it_is() {
+async fn whoever_waits_can_see_how_far_it_is() {
     let image = small(4);
     let server = FaultServer::holding(&image);
+    let layer = crate::harness::layer_of(&image);
+    server.always("GET", format!("/blobs/{layer}"), Fault::HangAfter(9000));
     let berth = Yard::new().open();
-    let count = Arc::new(Count::default());
-    let cancel = CancellationToken::new();
+    let digest = image.top.digest;
+    let layers = image.manifest(&digest).layers;
+    let total: u64 = layers.iter().map(|layer| layer.size).sum();
+    assert_eq!(berth.artifacts.progress(&digest), None, "nobody is at it");
     let wanted = resolved(&server, &image);
-    berth.artifacts.acquire(&id("a"), &wanted, &cancel, count.clone()).await.unwrap();
-    let layers = image.manifest(&image.top.digest).layers;
-    let bytes: u64 = layers.iter().map(|layer| layer.size).sum();
-    assert_eq!(count.bytes.load(Ordering::SeqCst), bytes);
-    assert_eq!(count.files.load(Ordering::SeqCst), 3);
-    assert!(count.phases.load(Ordering::SeqCst) >= 3);
+    let (first, cancel) = (id("a"), CancellationToken::new());
+    let start = berth.artifacts.acquire(&first, &wanted, &cancel);
+    let looks = async {
+        loop {
+            let now = berth.artifacts.progress(&digest);
+            if let Some(now) = now {
+                assert_eq!(now.bytes_total, total);
+                assert!(now.bytes_done < total, "{now:?}");
+                if now.bytes_done >= 9000 {
+                    break;
+                }
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        cancel.cancel();
+    };
+    let (outcome, ()) = tokio::join!(start, looks);
+    assert!(outcome.unwrap_err().is_cancelled());
+    while berth.artifacts.progress(&digest).is_some() {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
 }
 
 #[tokio::test]
@@ -197,7 +193,7 @@ async fn a_start_that_is_cancelled_in_the_middle_leaves_nothing() {
     let wanted = resolved(&server, &image);
     let cancel = CancellationToken::new();
     let instance = id("gone");
-    let start = berth.artifacts.acquire(&instance, &wanted, &cancel, Arc::new(Unwatched));
+    let start = berth.artifacts.acquire(&instance, &wanted, &cancel);
     let deleted = async {
         while server.count("GET", &format!("/blobs/{layer}")) == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;
@@ -224,10 +220,9 @@ async fn one_of_two_may_leave_and_the_other_gets_its_disk() {
     let wanted = resolved(&server, &image);
     let cancel = CancellationToken::new();
     let (leaver, stayer) = (id("leaves"), id("stays"));
-    let unwatched = Arc::new(Unwatched);
-    let leaves = berth.artifacts.acquire(&leaver, &wanted, &cancel, unwatched.clone());
+    let leaves = berth.artifacts.acquire(&leaver, &wanted, &cancel);
     let never = CancellationToken::new();
-    let stays = berth.artifacts.acquire(&stayer, &wanted, &never, unwatched);
+    let stays = berth.artifacts.acquire(&stayer, &wanted, &never);
     let later = async {
         while server.count("GET", &format!("/blobs/{layer}")) == 0 {
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -147,6 +147,29 @@ async fn a_repository_that_refuses_does_not_fail_another_s_start() {
     second.unwrap();
 }
 
+/// An operator logs in, or changes a password, while the agent runs.
+#[tokio::test]
+async fn credentials_that_change_are_used_without_a_restart() {
+    let image = small(52);
+    let server = FaultServer::holding(&image);
+    // user:correct-horse
+    server.demand("Basic dXNlcjpjb3JyZWN0LWhvcnNl");
+    let yard = Yard::new();
+    let file = yard.config.pull.credentials.clone().unwrap();
+    let login = |auth: &str| {
+        let auths = serde_json::json!({"auths": {server.host(): {"auth": auth}}});
+        std::fs::write(&file, auths.to_string()).unwrap();
+    };
+    let berth = yard.open();
+    let wanted = resolved(&server, &image);
+    berth.refused(&wanted, Reason::ImagePullFailed, &["401"]).await;
+    // user:wrong
+    login("dXNlcjp3cm9uZw==");
+    berth.refused(&wanted, Reason::ImagePullFailed, &["401"]).await;
+    login("dXNlcjpjb3JyZWN0LWhvcnNl");
+    berth.acquire("a", &wanted).await;
+}
+
 /// Collects what is logged.
 #[derive(Clone, Default)]
 struct Log(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);

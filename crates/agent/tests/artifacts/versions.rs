@@ -99,3 +99,39 @@ async fn disks_of_this_version_come_back_to_their_place() {
     assert!(disk.exists());
     assert!(berth.acquire("a", &wanted).await.cached);
 }
+
+/// An agent cannot build what another version built; it can tell that it is damaged, and stops
+/// giving it out.
+#[tokio::test]
+async fn a_damaged_disk_of_another_version_is_found_and_given_to_nobody() {
+    use std::os::unix::fs::FileExt as _;
+
+    use portolan_agent::api::VerifyOutcome;
+
+    let image = small(93);
+    let digest = image.top.digest;
+    let server = FaultServer::holding(&image);
+    let yard = Yard::new();
+    let wanted = resolved(&server, &image);
+    yard.open().acquire("old", &wanted).await;
+    make_old(&yard, &digest);
+    let berth = yard.try_open().unwrap();
+    berth.artifacts.reconcile_pins(&[(id("old"), digest, "0".to_owned())]);
+    let key = rootdisk_key(&digest, "0");
+    let verify = async || {
+        let cancel = tokio_util::sync::CancellationToken::new();
+        berth.artifacts.verify(&key, &cancel).await.unwrap()
+    };
+    assert_eq!(verify().await.outcome, VerifyOutcome::Ok);
+    let disk = yard.root().join(format!("rootdisks/v0/sha256/{}.ext4", digest.hex()));
+    let file = std::fs::File::options().write(true).open(&disk).unwrap();
+    file.write_all_at(b"rot", 1024 + 120).unwrap();
+    let report = verify().await;
+    assert_eq!(report.outcome, VerifyOutcome::CorruptInUse);
+    assert!(report.message.unwrap().contains("format version"));
+    assert!(disk.exists(), "a machine may run from it");
+    // Its instance gets a sound disk at its next start, and the damaged one is gone then.
+    let again = berth.acquire("old", &wanted).await;
+    assert_eq!((again.format_version.as_str(), again.cached), ("1", false));
+    assert!(!disk.exists());
+}

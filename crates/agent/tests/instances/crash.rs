@@ -63,14 +63,14 @@ async fn next_line() -> Option<String> {
 }
 
 /// An agent in a process of its own.
-struct Agent {
+pub(crate) struct Agent {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<std::process::ChildStdout>,
 }
 
 impl Agent {
-    fn start(root: &Path) -> Self {
+    pub(crate) fn start(root: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "crash::an_agent_ends_with_its_input", "--nocapture"])
             .env("FAKE_AGENT", root)
@@ -84,7 +84,7 @@ impl Agent {
     }
 
     /// Says something and waits until it was done, as far as an answer to it goes.
-    fn say(&mut self, words: &str) {
+    pub(crate) fn say(&mut self, words: &str) {
         writeln!(self.input.as_mut().unwrap(), "{words}").unwrap();
         let mut line = String::new();
         while !line.contains(&format!("did {words}")) {
@@ -93,7 +93,7 @@ impl Agent {
         }
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         assert_eq!(self.child.wait().unwrap().signal(), Some(9));
     }
@@ -104,7 +104,7 @@ fn kill(pid: i32) {
 }
 
 /// Waits for what another process does.
-async fn until(so: impl Fn() -> bool) {
+pub(crate) async fn until(so: impl Fn() -> bool) {
     let end = std::time::Instant::now() + crate::support::PATIENCE;
     while !so() {
         assert!(std::time::Instant::now() < end, "it never came");
@@ -177,10 +177,15 @@ async fn a_machine_without_its_shim_is_never_doubled() {
 async fn a_locked_folder_without_a_machine_is_left_alone_until_it_is_free() {
     let dir = tempfile::tempdir().unwrap();
     let host = Host::new(dir.path());
-    let first = host.open(|_| {});
-    first.put(id("web"), spec(&["exit", "0"], "running")).await.unwrap();
-    wait_phase(&first, "web", Phase::Stopped).await;
-    drop(first);
+    // In a runtime of its own, whose end is the end of all that this agent still writes: a phase
+    // is seen before it is on the disk.
+    tokio::task::block_in_place(|| {
+        tokio::runtime::Runtime::new().unwrap().block_on(async {
+            let first = host.open(|_| {});
+            first.put(id("web"), spec(&["exit", "0"], "running")).await.unwrap();
+            wait_phase(&first, "web", Phase::Stopped).await;
+        });
+    });
     // Somebody has the lock, and a report names processes that are gone.
     let lock = std::fs::File::open(host.dir("web").join("machine.lock")).unwrap();
     lock.lock().unwrap();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
-use portolan_agent::api::{InstanceStatus, Phase};
+use portolan_agent::api::{InstanceStatus, Phase, Progress};
 use portolan_agent::config::{Size, Span};
 use portolan_agent::guest::GuestConfig;
 use portolan_agent::id::InstanceId;
@@ -17,6 +17,7 @@ use portolan_agent::paths::Paths;
 use portolan_agent::reason::Reason;
 use portolan_agent::spec::WorkloadSpec;
 use portolan_agent::vmm::{Vmm, VmmConfig};
+use portolan_core::Digest;
 use portolan_core::manifest::ImageConfig;
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +62,10 @@ impl RootDisks for Disks {
             let path = self.root.join("root.ext4");
             Ok(RootDisk { path, key: "0".repeat(64), cached: true, config })
         })
+    }
+
+    fn progress(&self, _: &Digest) -> Option<Progress> {
+        Some(Progress { bytes_done: 7, bytes_total: 9 })
     }
 
     fn release<'a>(&'a self, id: &'a InstanceId) -> BoxFuture<'a, Result<(), String>> {
