@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
-use crate::{agent, completions, image, progress, registry, rootdisk, version};
+use crate::{agent, compat, completions, context, host};
+use crate::{image, progress, registry, rootdisk, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -15,6 +16,7 @@ Exit codes:
   3  cannot tell
   4  not found (image, tag, file)
   5  transport, server or disk trouble
+  6  the image has no compatibility artifact
   130  interrupted";
 
 /// The right bits to the right machine, from build to boot
@@ -43,6 +45,7 @@ pub(crate) struct Global {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one per run")]
 enum Command {
     /// Look at and move images
     #[command(subcommand)]
@@ -53,9 +56,15 @@ enum Command {
     /// Talk to the portolan-agent of this machine
     #[command(subcommand)]
     Agent(agent::Command),
+    /// Does a host meet what an image needs?
+    #[command(subcommand)]
+    Compat(compat::Command),
     /// Disks that microVMs boot from
     #[command(subcommand)]
     Rootdisk(rootdisk::Command),
+    /// Look at this machine
+    #[command(subcommand)]
+    Host(host::Command),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Say which version this is and what it was built for
@@ -63,12 +72,18 @@ enum Command {
 }
 
 impl Cli {
-    pub(crate) async fn run(self) -> Result<Exit, Failure> {
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let global = &self.global;
         match self.command {
-            Command::Image(command) => image::run(command, &self.global).await,
-            Command::Registry(command) => registry::run(command, &self.global).await,
-            Command::Agent(command) => agent::run(command).await,
-            Command::Rootdisk(command) => rootdisk::run(command, &self.global).await,
+            Command::Image(command) if command.is_brief() => {
+                context::wait(image::run(command, global))
+            }
+            Command::Image(command) => context::work(image::run(command, global)),
+            Command::Registry(command) => context::work(registry::run(command, global)),
+            Command::Agent(command) => context::work(agent::run(command)),
+            Command::Compat(command) => compat::run(command, global),
+            Command::Rootdisk(command) => context::work(rootdisk::run(command, global)),
+            Command::Host(command) => host::run(&command),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),
         }

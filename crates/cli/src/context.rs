@@ -1,6 +1,9 @@
 //! What commands share: the client with its settings and credentials, and logging.
 
+use std::io::ErrorKind;
+
 use anyhow::Context as _;
+use portolan_host::OpenRootError;
 use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, ClientError, CredentialStore, Settings};
 use tracing_subscriber::EnvFilter;
@@ -8,17 +11,48 @@ use tracing_subscriber::EnvFilter;
 use crate::cli::Global;
 use crate::exit::{Exit, Failure};
 
+/// Waits for a few answers, on this thread alone: they are here before another one would start.
+pub(crate) fn wait<T>(answers: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    block_on(tokio::runtime::Builder::new_current_thread(), answers)
+}
+
+/// Waits for work that all processors share.
+pub(crate) fn work<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    block_on(tokio::runtime::Builder::new_multi_thread(), work)
+}
+
+fn block_on<T>(
+    mut runtime: tokio::runtime::Builder,
+    future: impl Future<Output = Result<T, Failure>>,
+) -> Result<T, Failure> {
+    let runtime = runtime
+        .enable_all()
+        .build()
+        .context("start the async runtime")
+        .map_err(|error| Failure::new(Exit::Transport, error))?;
+    runtime.block_on(future)
+}
+
 /// What to log, in the words of tracing's filters.
 const LOG: &str = "PORTOLAN_LOG";
 
 /// The client as this person has configured it.
 pub(crate) fn client(global: &Global) -> Result<Client, Failure> {
+    client_with(global, credentials())
+}
+
+/// The same without any login, for where somebody else decides who is asked.
+pub(crate) fn anonymous_client(global: &Global) -> Result<Client, Failure> {
+    client_with(global, CredentialStore::anonymous())
+}
+
+fn client_with(global: &Global, credentials: CredentialStore) -> Result<Client, Failure> {
     let settings = match &global.registries {
         Some(file) => Settings::from_file(file),
         None => Settings::load(),
     };
     let settings = settings.map_err(|error| classed(error.class(), error))?;
-    Client::new(settings, credentials()).map_err(client_failure)
+    Client::new(settings, credentials).map_err(client_failure)
 }
 
 /// The credentials this person has stored.
@@ -30,6 +64,15 @@ pub(crate) fn client_failure(error: ClientError) -> Failure {
     classed(error.class(), error)
 }
 
+/// A machine's root that cannot be looked into.
+pub(crate) fn root_failure(error: OpenRootError) -> Failure {
+    match error.source.kind() {
+        ErrorKind::NotFound => Failure::new(Exit::NotFound, error),
+        ErrorKind::NotADirectory => Failure::usage(error),
+        _ => Failure::new(Exit::Transport, error),
+    }
+}
+
 /// A failure whose exit code follows from its class.
 pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Failure {
     Failure::new(Exit::from(class), error)
@@ -37,22 +80,27 @@ pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Fai
 
 /// Logs go to stderr. `PORTOLAN_LOG` says what, else the number of `-v`.
 pub(crate) fn start_logging(verbose: u8) -> Result<(), Failure> {
-    let level = match verbose {
-        0 => "warn",
-        1 => "portolan=info,portolan_registry=info,portolan_rootdisk=info",
-        _ => "portolan=trace,portolan_registry=trace,portolan_rootdisk=trace",
-    };
     let wanted = std::env::var(LOG).ok().filter(|value| !value.is_empty());
-    let filter = EnvFilter::builder()
-        .parse(wanted.as_deref().unwrap_or(level))
-        .with_context(|| format!("{LOG} is not a filter such as \"portolan_registry=debug\""))
-        .map_err(Failure::usage)?;
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colour)
-        .init();
+    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colour);
+    let wanted = match (wanted, verbose) {
+        // The usual case needs no filter to be read, which takes longer than a short command.
+        (None, 0) => {
+            lines.with_max_level(tracing::Level::WARN).init();
+            return Ok(());
+        }
+        (None, level) => {
+            let level = if level == 1 { "info" } else { "trace" };
+            let ours = ["portolan", "portolan_registry", "portolan_rootdisk", "portolan_compat"];
+            ours.map(|name| format!("{name}={level}")).join(",")
+        }
+        (Some(wanted), _) => wanted,
+    };
+    let filter = EnvFilter::builder()
+        .parse(wanted)
+        .with_context(|| format!("{LOG} is not a filter such as \"portolan_registry=debug\""))
+        .map_err(Failure::usage)?;
+    lines.with_env_filter(filter).init();
     Ok(())
 }

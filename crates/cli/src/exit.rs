@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     NotFound = 4,
     /// Network, server or disk trouble.
     Transport = 5,
+    /// Nothing says what the image needs.
+    NoArtifact = 6,
     /// Somebody asked it to stop, and it cleaned up: what a shell says of Ctrl-C.
     Interrupted = 130,
 }

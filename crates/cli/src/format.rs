@@ -1,6 +1,6 @@
 //! `-o table|json|yaml`: what a command prints as data.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 
 use serde::Serialize;
 
@@ -35,8 +35,21 @@ impl Format {
 
 /// Writes to stdout. A reader that has had enough (`| head`) is no trouble.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
+    write_bytes(text.as_bytes())
+}
+
+/// Writes a stranger's bytes to stdout: to a program as they are, to a terminal as it may show
+/// them.
+pub(crate) fn write_raw(bytes: &[u8]) -> Result<(), Failure> {
+    match std::io::stdout().is_terminal() {
+        true => write(&printable(&String::from_utf8_lossy(bytes))),
+        false => write_bytes(bytes),
+    }
+}
+
+fn write_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
             Err(Failure::new(Exit::Transport, anyhow::Error::new(error).context("write to stdout")))
         }

@@ -9,17 +9,18 @@
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Parser as _;
 
 use crate::exit::{Exit, Failure};
 
 mod agent;
 mod cli;
+mod compat;
 mod completions;
 mod context;
 mod exit;
 mod format;
+mod host;
 mod image;
 mod progress;
 mod registry;
@@ -27,6 +28,10 @@ mod rootdisk;
 mod version;
 
 fn main() -> ExitCode {
+    // First of all: what becomes a plugin has no threads and no runtime.
+    if let Some(code) = portolan_compat::external::sandbox::run_if_asked() {
+        return code;
+    }
     match run(cli::Cli::parse()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
@@ -38,10 +43,5 @@ fn main() -> ExitCode {
 
 fn run(cli: cli::Cli) -> Result<Exit, Failure> {
     context::start_logging(cli.global.verbose)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("start the async runtime")
-        .map_err(|error| Failure::new(Exit::Transport, error))?;
-    runtime.block_on(cli.run())
+    cli.run()
 }

@@ -149,6 +149,11 @@ fn what_goes_wrong_has_its_exit_code() {
         |file: &Path| run(disk.home.path(), &["rootdisk", "inspect", file.to_str().unwrap()]);
     assert_eq!(inspect(&missing).code, 4);
     assert_eq!(inspect(disk.home.path()).code, 2);
+    let socket = disk.home.path().join("socket");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let said = inspect(&socket);
+    assert_eq!(said.code, 2, "nobody waits for what is no disk: {}", said.err);
+    assert!(said.err.contains("neither a file nor a block device"), "{}", said.err);
     std::fs::write(&missing, vec![7; 5000]).unwrap();
     let said = inspect(&missing);
     assert_eq!(said.code, 2);

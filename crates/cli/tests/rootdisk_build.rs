@@ -78,11 +78,35 @@ fn what_cannot_be_built_says_why_and_leaves_nothing() {
     let small = built(HELLO, "linux/amd64", &["--max-size", "1MiB"]);
     assert_eq!(small.code, 2, "{}", small.err);
     assert!(small.err.contains("more than the 1048576 it may have"), "{}", small.err);
+    let large = built(HELLO, "linux/amd64", &["--min-size", "2GiB", "--max-size", "1GiB"]);
+    assert_eq!(large.code, 2, "{}", large.err);
+    assert!(large.err.contains("`max_virtual_bytes`"), "{}", large.err);
     let said = run(
         home.path(),
         &["rootdisk", "build", HELLO, "--platform", "linux/amd64", "--output", "/no/dir/x"],
     );
     assert_eq!(said.code, 4, "{}", said.err);
+}
+
+#[test]
+fn a_limit_that_an_error_names_can_be_set() {
+    let home = tempfile::tempdir().unwrap();
+    let out = tempfile::tempdir().unwrap();
+    let build = |limit: &str| {
+        let disk = out.path().join("hello-1.2");
+        let output = disk.to_str().unwrap();
+        let all = ["rootdisk", "build", HELLO, "--platform", "linux/amd64", "--output", output];
+        run(home.path(), &[&all[..], &["--limit", limit]].concat())
+    };
+    let said = build("max_entries=0");
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("raise `max_entries`"), "{}", said.err);
+    let said = build("max_entry=1");
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("`max_entries`"), "those that there are: {}", said.err);
+    assert!(names(out.path()).is_empty());
+    build("max_entries=100").ok();
+    assert_eq!(names(out.path()), ["hello-1.2", "hello-1.2.meta.json"], "a dot is no extension");
 }
 
 /// A build that waits for a layer which never comes, its temp file made.

@@ -42,7 +42,9 @@ fn table(report: &GcReport) -> String {
     });
     let gone = if report.dry_run { "WOULD GO" } else { "GONE" };
     let table = format::table(&["KIND", gone, "BYTES"], rows.collect());
-    let reached =
-        if report.reached { "" } else { "; the target was not reached: the rest is in use" };
+    let reached = match report.reached {
+        true => "",
+        false => "; the target was not reached: the rest is in use, or was a short while ago",
+    };
     format!("{table}{} remain{reached}\n", size(report.remaining_bytes))
 }

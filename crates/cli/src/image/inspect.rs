@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use futures_util::{StreamExt as _, stream};
 use portolan_core::platform::HostPlatform;
-use portolan_core::select::{Candidates, Considered, select};
+use portolan_core::select::{Candidates, Considered, LevelChoice, by_level, select};
 use portolan_core::{Descriptor, Digest, Document, Platform, Reference, Target};
 use portolan_registry::ErrorClass;
 use portolan_registry::images::{self, Place};
@@ -60,6 +60,9 @@ struct Inspection {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     layers: Vec<Descriptor>,
     host: ForHost,
+    /// What machines of each level run, where the image makes a difference.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    levels: Vec<LevelChoice>,
 }
 
 #[derive(Serialize)]
@@ -123,6 +126,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         config,
         layers,
         host,
+        levels: by_level(&candidates),
     };
     args.format.print(&inspection, draw)?;
     Ok(Exit::Ok)
@@ -197,10 +201,37 @@ fn draw(inspection: &Inspection) -> String {
     }
     out.push('\n');
     out += &entries_table(inspection);
+    out += &levels_table(&inspection.levels);
     out += &annotations(inspection);
     out.push('\n');
     out += &host_line(&inspection.host);
     out
+}
+
+/// Neighbours that run the same are one line: `linux/amd64 … linux/amd64/v2`.
+fn levels_table(levels: &[LevelChoice]) -> String {
+    let same = |a: &LevelChoice, b: &LevelChoice| {
+        a.runs == b.runs && (&a.host.os, &a.host.architecture) == (&b.host.os, &b.host.architecture)
+    };
+    let rows: Vec<_> = levels
+        .chunk_by(same)
+        .map(|chunk| {
+            let (first, last) = (&chunk[0], &chunk[chunk.len() - 1]);
+            let hosts = match chunk.len() {
+                1 => first.host.to_string(),
+                _ => format!("{} … {}", first.host, last.host),
+            };
+            let entry = match (&first.platform, &first.runs) {
+                (Some(platform), Some(digest)) => vec![platform.to_string(), digest.short()],
+                _ => vec!["nothing".to_owned(), String::new()],
+            };
+            [vec![hosts], entry].concat()
+        })
+        .collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!("\n{}", format::table(&["A HOST THAT IS", "RUNS", "DIGEST"], rows))
 }
 
 fn entries_table(inspection: &Inspection) -> String {

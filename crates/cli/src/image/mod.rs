@@ -8,6 +8,7 @@ use crate::cli::Global;
 use crate::context::classed;
 use crate::exit::{Exit, Failure};
 
+mod compatible;
 mod copy;
 mod index;
 mod inspect;
@@ -30,6 +31,13 @@ pub(crate) enum Command {
     Ls(ls::Args),
 }
 
+impl Command {
+    /// Whether it only asks a few questions.
+    pub(crate) fn is_brief(&self) -> bool {
+        matches!(self, Self::Inspect(_) | Self::Resolve(_) | Self::Ls(_))
+    }
+}
+
 pub(crate) async fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
         Command::Inspect(args) => inspect::run(args, global).await,
@@ -40,7 +48,7 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<Exit, Failu
     }
 }
 
-fn open(reference: &Reference, client: &Client) -> Result<Place, Failure> {
+pub(crate) fn open(reference: &Reference, client: &Client) -> Result<Place, Failure> {
     Place::open(reference, client).map_err(failure)
 }
 
@@ -48,6 +56,6 @@ fn create(reference: &Reference, client: &Client) -> Result<Place, Failure> {
     Place::create(reference, client).map_err(failure)
 }
 
-fn failure(error: ImageError) -> Failure {
+pub(crate) fn failure(error: ImageError) -> Failure {
     classed(error.class(), error)
 }

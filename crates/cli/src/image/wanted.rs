@@ -1,12 +1,12 @@
 //! For which machine: this one, another one's root, or a platform that was named.
 
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use portolan_core::Platform;
 use portolan_core::platform::{HostPlatform, ParsePlatformError};
 use portolan_host::Host;
 
+use crate::context::root_failure;
 use crate::exit::{Exit, Failure};
 
 #[derive(Debug, clap::Args)]
@@ -32,12 +32,9 @@ impl Wanted {
             Some(root) => Host::at(root),
             None => Host::here(),
         };
-        let host = host.map_err(|error| match error.source.kind() {
-            ErrorKind::NotFound => Failure::new(Exit::NotFound, error),
-            ErrorKind::NotADirectory => Failure::usage(error),
-            _ => Failure::new(Exit::Transport, error),
-        })?;
-        host.platform().map_err(|error| Failure::new(Exit::CannotTell, error))
+        host.map_err(root_failure)?
+            .platform()
+            .map_err(|error| Failure::new(Exit::CannotTell, error))
     }
 
     /// Whether the machine was given rather than taken to be this one.
@@ -48,7 +45,7 @@ impl Wanted {
 
 /// A platform as a person at this machine means it. The machine is only looked at when half of the
 /// name is missing.
-pub(super) fn platform(text: &str) -> anyhow::Result<Platform> {
+pub(crate) fn platform(text: &str) -> anyhow::Result<Platform> {
     match text.parse() {
         Err(ParsePlatformError::OnePart(_)) => {
             let host = Host::here()?.platform()?;
@@ -59,7 +56,7 @@ pub(super) fn platform(text: &str) -> anyhow::Result<Platform> {
 }
 
 /// Says what a misspelt name was taken for.
-pub(super) fn warn(platform: &Platform) {
+pub(crate) fn warn(platform: &Platform) {
     for warning in platform.normalised_with_warnings().1 {
         crate::format::tell(&format!("warning: {warning}"));
     }

@@ -13,13 +13,12 @@ use portolan_rootdisk::build::{
     BuildError, BuildOptions, Built, Request, SourceError, Trouble, build,
 };
 use portolan_rootdisk::fetch::{self, Keep, KeepInLayout, PlaceLayers};
-use portolan_rootdisk::limits::Limits;
 use portolan_rootdisk::meta::{self, Metadata, MetadataError};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::{progress, size};
+use super::{limits, progress, size};
 use crate::cli::Global;
 use crate::context::{self, classed};
 use crate::exit::{Exit, Failure};
@@ -30,8 +29,8 @@ use crate::image::wanted::Wanted;
 #[command(after_help = "Examples:\n  \
     portolan rootdisk build 127.0.0.1:5000/app:1 --platform linux/amd64 --output app.ext4\n  \
     portolan rootdisk build oci:./app:1 --output app.ext4 --verity -o json\n\n\
-    FILE is sparse: its length is more than it takes. What is known of it is written beside it,\n\
-    as FILE with the extension .meta.json, and printed.")]
+    FILE is sparse: its length is more than it takes. What is known of it is printed and written\n\
+    beside it: app.meta.json beside app.ext4, and NAME.meta.json beside any other NAME.")]
 pub(crate) struct Args {
     /// registry/repository[:tag][@digest] or oci:DIR[:tag]
     #[arg(value_name = "REF")]
@@ -53,13 +52,16 @@ pub(crate) struct Args {
     /// How much longer than what is used the disk is at least
     #[arg(long, value_name = "PERCENT", default_value = "20")]
     headroom_percent: u32,
-    /// Refuse images whose disk would be longer, holes included
+    /// Refuse images whose disk would be longer, holes included: --limit max_virtual_bytes=SIZE
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     max_size: Option<u64>,
+    /// Set a limit that an error named, for an image that is trusted: --limit max_ratio=5000
+    #[arg(long = "limit", value_name = "NAME=N", value_parser = limits::parse)]
+    limits: Vec<(String, u64)>,
     /// Keep the verified blobs in an OCI layout in this directory, and take from it what is there
     #[arg(long, value_name = "DIR")]
     blobs: Option<PathBuf>,
-    /// Layers at work at a time [default: as many as processors, at least 4]
+    /// Layers at work at a time [default: as many as processors, 4 to 8]
     #[arg(long, value_name = "N")]
     threads: Option<NonZeroUsize>,
     /// Write through the page cache: slower for others on this machine, warm for a first boot here
@@ -73,6 +75,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let meta = meta::path_beside(&args.output);
     let dir = free(&args, &meta)?;
+    let options = options(&args)?;
     let host = args.wanted.host()?;
     let place = Place::open(&args.reference, &context::client(global)?)
         .map_err(|error| classed(error.class(), error))?;
@@ -95,8 +98,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         .context("set a signal handler")
         .map_err(|error| Failure::new(Exit::Transport, error))?;
     let watch = progress::listener(global.progress, &image.layers, cancel.clone());
-    let request =
-        Request { resolved_digest: digest, layers: image.layers.clone(), options: options(&args) };
+    let request = Request { resolved_digest: digest, layers: image.layers.clone(), options };
     let blobs = request.layers.iter().map(|layer| layer.descriptor.clone()).collect();
     let (layout, keep) = keep(&args)?;
     let source = PlaceLayers::new(place, blobs, keep, &cancel);
@@ -122,19 +124,16 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn options(args: &Args) -> BuildOptions {
-    let mut limits = Limits::default();
-    if let Some(max) = args.max_size {
-        limits.max_virtual_bytes = max;
-    }
-    BuildOptions {
+fn options(args: &Args) -> Result<BuildOptions, Failure> {
+    let max_size = args.max_size.map(|max| ("max_virtual_bytes".to_owned(), max));
+    Ok(BuildOptions {
         threads: args.threads,
         direct_io: !args.buffered,
-        limits,
+        limits: limits::set(args.limits.iter().cloned().chain(max_size)).map_err(Failure::usage)?,
         verity: args.verity,
         min_bytes: args.min_size,
         headroom_percent: args.headroom_percent,
-    }
+    })
 }
 
 type Keeper = (Option<Layout>, Option<Arc<dyn Keep>>);

@@ -11,6 +11,10 @@ use super::failure;
 use crate::exit::Failure;
 use crate::format::safe_bytes;
 
+/// Bytes of rows that are held at a time. Files may share attributes of megabytes each, so that a
+/// small disk could ask for more memory than there is.
+const MAX_HELD: usize = 512 << 20;
+
 /// One file, as programs see it.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -46,11 +50,49 @@ pub(super) struct Row {
     permissions: String,
 }
 
+impl Row {
+    /// Bytes that it takes in memory, those that a disk decides about.
+    fn weight(&self) -> usize {
+        let texts = [Some(&self.path), self.path_hex.as_ref(), self.target.as_ref()];
+        let texts = texts.into_iter().flatten().map(String::len).sum::<usize>();
+        let xattrs = self.xattrs.iter().map(|(name, value)| name.len() + value.len());
+        size_of::<Self>() + texts + self.shown.len() + xattrs.sum::<usize>()
+    }
+}
+
+/// Rows that together stay below a size.
+struct Held {
+    rows: Vec<Row>,
+    left: usize,
+}
+
+impl Held {
+    fn push(&mut self, row: Row) -> Result<(), Failure> {
+        self.left = self.left.checked_sub(row.weight()).ok_or_else(|| {
+            let most = crate::format::size(MAX_HELD as u64);
+            Failure::usage(anyhow::anyhow!(
+                "the list would take more than {most} of memory; list one directory at a time"
+            ))
+        })?;
+        self.rows.push(row);
+        Ok(())
+    }
+}
+
 /// What a path is: the names in a directory, or the file itself.
 pub(super) fn rows(
     fs: &Filesystem<File>,
     path: &[u8],
     recursive: bool,
+) -> Result<Vec<Row>, Failure> {
+    rows_within(fs, path, recursive, MAX_HELD)
+}
+
+fn rows_within(
+    fs: &Filesystem<File>,
+    path: &[u8],
+    recursive: bool,
+    left: usize,
 ) -> Result<Vec<Row>, Failure> {
     let start = fs.find(path, Follow::Parents).map_err(failure)?;
     let mut prefix = vec![b'/'];
@@ -62,22 +104,22 @@ pub(super) fn rows(
         prefix.pop();
         return Ok(vec![row(fs, &prefix, &prefix, &start)?]);
     }
-    let mut rows = Vec::new();
+    let mut held = Held { rows: Vec::new(), left };
     if recursive {
         for entry in fs.walk(&start).map_err(failure)? {
             let entry = entry.map_err(failure)?;
             let whole = [&prefix, entry.path.as_slice()].concat();
-            rows.push(row(fs, &whole, &whole, &entry.inode)?);
+            held.push(row(fs, &whole, &whole, &entry.inode)?)?;
         }
-        rows.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
+        held.rows.sort_by(|a, b| a.path.split('/').cmp(b.path.split('/')));
     } else {
         for entry in fs.read_dir(&start).map_err(failure)? {
             let whole = [&prefix, &*entry.name].concat();
             let inode = fs.inode(entry.inode).map_err(failure)?;
-            rows.push(row(fs, &whole, &entry.name, &inode)?);
+            held.push(row(fs, &whole, &entry.name, &inode)?)?;
         }
     }
-    Ok(rows)
+    Ok(held.rows)
 }
 
 fn row(fs: &Filesystem<File>, path: &[u8], name: &[u8], inode: &Inode) -> Result<Row, Failure> {
@@ -92,7 +134,7 @@ fn row(fs: &Filesystem<File>, path: &[u8], name: &[u8], inode: &Inode) -> Result
     let xattrs = fs.xattrs(inode).map_err(failure)?;
     Ok(Row {
         path: String::from_utf8_lossy(path).into_owned(),
-        path_hex: std::str::from_utf8(path).is_err().then(|| hex(path)),
+        path_hex: std::str::from_utf8(path).is_err().then(|| portolan_core::hex(path)),
         kind: kind(inode.kind).1,
         mode: format!("{:04o}", inode.mode),
         uid: inode.uid,
@@ -106,17 +148,15 @@ fn row(fs: &Filesystem<File>, path: &[u8], name: &[u8], inode: &Inode) -> Result
         minor: inode.device.map(|device| device.minor),
         xattrs: xattrs
             .iter()
-            .map(|xattr| (String::from_utf8_lossy(&xattr.name).into_owned(), hex(&xattr.value)))
+            .map(|xattr| {
+                (
+                    String::from_utf8_lossy(&xattr.name).into_owned(),
+                    portolan_core::hex(&xattr.value),
+                )
+            })
             .collect(),
         shown,
         permissions: permissions(inode),
-    })
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
     })
 }
 
@@ -166,4 +206,31 @@ pub(super) fn draw(rows: &[Row]) -> String {
         );
     }
     out
+}
+
+#[cfg(test)]
+#[path = "../../../rootdisk/tests/common/sparse.rs"]
+mod sparse;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    #[test]
+    fn a_list_has_a_largest_size() {
+        let seed = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/ext4/ea-inode");
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(&sparse::unpack(&std::fs::read(seed).unwrap())).unwrap();
+        let fs = Filesystem::open(file).unwrap();
+        let all = rows(&fs, b"/", true).unwrap();
+        assert_eq!(all.len(), 64);
+        let weight = all.iter().map(Row::weight).sum();
+        let attributes = all.iter().flat_map(|row| row.xattrs.values()).map(String::len);
+        assert!(weight > attributes.sum::<usize>(), "attributes count");
+        assert!(rows_within(&fs, b"/", true, weight).is_ok());
+        let failure = rows_within(&fs, b"/", true, weight - 1).err().expect("one byte too many");
+        assert!(failure.error.to_string().contains("one directory at a time"));
+    }
 }

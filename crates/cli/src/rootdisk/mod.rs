@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -15,6 +16,7 @@ use crate::format;
 mod build;
 mod extract;
 mod inspect;
+mod limits;
 mod listing;
 mod progress;
 mod size;
@@ -39,14 +41,10 @@ pub(crate) async fn run(command: Command, global: &Global) -> Result<Exit, Failu
 
 /// Opens a disk and says what may be wrong with it.
 fn open(file: &Path) -> Result<Filesystem<File>, Failure> {
-    let opened = File::open(file).and_then(|opened| match opened.metadata()?.is_dir() {
-        true => Err(io::ErrorKind::IsADirectory.into()),
-        false => Ok(opened),
-    });
-    let opened = opened.map_err(|error| {
+    let opened = open_disk(file).map_err(|error| {
         let exit = match error.kind() {
             io::ErrorKind::NotFound => Exit::NotFound,
-            io::ErrorKind::IsADirectory => Exit::Usage,
+            io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput => Exit::Usage,
             _ => Exit::Transport,
         };
         let error = anyhow::Error::new(error).context(format!("open {}", file.display()));
@@ -60,6 +58,18 @@ fn open(file: &Path) -> Result<Filesystem<File>, Failure> {
         format::tell("warning: the file ends before the file system does; some of it is missing");
     }
     Ok(fs)
+}
+
+/// Opens a file or block device; a pipe would make us wait for whoever writes to it.
+fn open_disk(file: &Path) -> io::Result<File> {
+    let kind = std::fs::metadata(file)?.file_type();
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if kind.is_file() || kind.is_block_device() {
+        return File::open(file);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is neither a file nor a block device"))
 }
 
 fn failure(error: ReadError) -> Failure {

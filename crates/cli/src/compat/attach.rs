@@ -1,0 +1,162 @@
+//! `portolan compat attach IMAGE --file SPEC`
+
+use std::path::PathBuf;
+
+use bytes::Bytes;
+use portolan_compat::artifact::{
+    self, Attachment, Kind, MAX_PLUGIN_BYTES, MAX_SPEC_BYTES, PluginFile, attach,
+};
+use portolan_compat::nfd;
+use portolan_compat::requirements::{ReadRequirements, Requirements};
+use portolan_core::{Digest, Platform, Reference};
+use serde::Serialize;
+
+use super::read_file;
+use super::subjects::{self, Spoken, SubjectArg, failure};
+use crate::cli::Global;
+use crate::context::{self, classed};
+use crate::exit::{Exit, Failure};
+use crate::format::{self, Format};
+use crate::image::wanted;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  portolan compat attach 127.0.0.1:5000/app:1 --file needs.json\n  \
+    portolan compat attach 127.0.0.1:5000/app:1 --file needs.json --platform linux/amd64/v3\n  \
+    portolan compat attach 127.0.0.1:5000/app:1 --file needs.json --plugin gpu=./gpu@linux/amd64\n\n\
+    Of an index every image gets an artifact of its own. The newest one counts; see `compat list`."
+)]
+pub(crate) struct Args {
+    /// registry/repository[:tag][@digest] or oci:DIR[:tag]
+    #[arg(value_name = "IMAGE")]
+    reference: Reference,
+    /// What the image needs: a compatibility spec, or rules of NFD
+    #[arg(long, value_name = "SPEC")]
+    file: PathBuf,
+    /// A program that the spec asks for, as NAME=FILE[@PLATFORM]; without a platform it is for that
+    /// of each image (repeatable)
+    #[arg(long = "plugin", value_name = "NAME=FILE[@PLATFORM]", value_parser = plugin)]
+    plugins: Vec<PluginArg>,
+    /// Only to the image for this platform (repeatable)
+    #[arg(long = "platform", value_name = "PLATFORM", value_parser = wanted::platform)]
+    platforms: Vec<Platform>,
+    /// To the images, or to the index as a whole
+    #[arg(long, value_enum, default_value_t = SubjectArg::Manifest)]
+    subject: SubjectArg,
+    /// How to print what was made
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PluginArg {
+    name: String,
+    file: PathBuf,
+    platform: Option<Platform>,
+}
+
+/// `NAME=FILE[@PLATFORM]`. A file name may hold `@` itself: only what reads as os/arch is taken off.
+fn plugin(text: &str) -> Result<PluginArg, String> {
+    let Some((name, rest)) =
+        text.split_once('=').filter(|(name, rest)| !name.is_empty() && !rest.is_empty())
+    else {
+        return Err(format!("{text:?} is not NAME=FILE or NAME=FILE@PLATFORM"));
+    };
+    let (file, platform) = match rest.rsplit_once('@') {
+        Some((file, platform)) if platform.contains('/') && !file.is_empty() => {
+            match platform.parse::<Platform>() {
+                Ok(platform) => (file, Some(platform)),
+                Err(_) => (rest, None),
+            }
+        }
+        _ => (rest, None),
+    };
+    Ok(PluginArg { name: name.to_owned(), file: file.into(), platform })
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made {
+    platform: String,
+    subject: Digest,
+    artifact: Digest,
+    supersedes: Vec<Digest>,
+}
+
+pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
+    let spec = Bytes::from(read_file(&args.file, MAX_SPEC_BYTES)?);
+    let kind = if nfd::looks_like_rules(&spec) { Kind::Nfd } else { Kind::Spec };
+    let read = Requirements::read(kind, &spec).map_err(Failure::usage)?;
+    let ReadRequirements { warnings, .. } = read;
+    for warning in warnings {
+        format::tell(&format!("{}:{warning}", args.file.display()));
+    }
+    let mut programs = Vec::new();
+    for arg in &args.plugins {
+        programs.push((arg, Bytes::from(read_file(&arg.file, MAX_PLUGIN_BYTES)?)));
+    }
+    let client = context::client(global)?;
+    let (place, spoken) = subjects::of(&args.reference, &args.platforms, &client).await?;
+    let to_index = args.subject == SubjectArg::Index;
+    let spoken: Vec<Spoken> = spoken.into_iter().filter(|one| one.is_index == to_index).collect();
+    if spoken.is_empty() {
+        let what = if to_index { "is no index" } else { "holds no image" };
+        return Err(Failure::usage(anyhow::anyhow!("{} {what}", args.reference)));
+    }
+    // To the second: enough to tell artifacts apart, and what others write.
+    let created = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())
+        .expect("the present is a time");
+    let mut made = Vec::new();
+    for one in spoken {
+        let plugins = programs.iter().map(|(arg, program)| layer(arg, program, &one)).collect();
+        let attachment = Attachment { kind, spec: spec.clone(), plugins, created };
+        let subject = one.descriptor.digest;
+        let older = artifact::list(&place, &subject).await.map_err(failure)?;
+        let stored = attach(&place, &one.descriptor, &attachment).await;
+        let artifact = stored.map_err(|error| classed(error.class(), error))?.digest;
+        let same = older.into_iter().filter(|old| old.kind == kind && old.digest != artifact);
+        let supersedes = same.map(|old| old.digest).collect();
+        made.push(Made { platform: one.name(), subject, artifact, supersedes });
+    }
+    args.format.print(&made, |made| {
+        let rows = made.iter().map(|one| {
+            let older = match one.supersedes.len() {
+                0 => String::new(),
+                n => format!("before {n} older"),
+            };
+            vec![one.platform.clone(), one.subject.short(), one.artifact.to_string(), older]
+        });
+        format::table(&["PLATFORM", "SUBJECT", "ARTIFACT", ""], rows.collect())
+    })?;
+    Ok(Exit::Ok)
+}
+
+/// A program without a platform is for that of the image, unless it runs anywhere.
+fn layer(arg: &PluginArg, program: &Bytes, subject: &Spoken) -> PluginFile {
+    let is_wasm = program.starts_with(b"\0asm");
+    let of_image =
+        || subject.platform.as_ref().map(|platform| Platform { variant: None, ..platform.clone() });
+    let platform = arg.platform.clone().or_else(|| if is_wasm { None } else { of_image() });
+    PluginFile { name: arg.name.clone(), platform, program: program.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plugin_has_a_name_a_file_and_perhaps_a_platform() {
+        let read = |text: &str| {
+            let PluginArg { name, file, platform } = plugin(text).unwrap();
+            (name, file.display().to_string(), platform.map(|p| p.to_string()))
+        };
+        let (gpu, platform) = ("gpu".to_owned(), Some("linux/arm64".to_owned()));
+        assert_eq!(read("gpu=./a"), (gpu.clone(), "./a".to_owned(), None));
+        assert_eq!(read("gpu=./a@linux/arm64"), (gpu.clone(), "./a".to_owned(), platform));
+        assert_eq!(read("gpu=a@1/b@2"), (gpu.clone(), "a@1/b@2".to_owned(), None));
+        assert_eq!(read("gpu=a=b"), (gpu, "a=b".to_owned(), None));
+        for bad in ["gpu", "=a", "gpu="] {
+            assert!(plugin(bad).is_err(), "{bad}");
+        }
+    }
+}
