@@ -6,12 +6,14 @@ use anyhow::{Context as _, Result, ensure};
 const UPDATE: &str = "PORTOLAN_UPDATE_SCHEMAS";
 
 pub(crate) fn run() -> Result<()> {
-    let status = std::process::Command::new(env!("CARGO"))
-        .args(["test", "--package", "portolan-agent", "--lib", "checked_in"])
-        .current_dir(crate::root())
-        .env(UPDATE, "1")
-        .status()
-        .context("start cargo")?;
-    ensure!(status.success(), "the schemas could not be written");
+    for package in ["portolan-agent", "portolan-compat"] {
+        let status = std::process::Command::new(env!("CARGO"))
+            .args(["test", "--package", package, "--lib", "checked_in"])
+            .current_dir(crate::root())
+            .env(UPDATE, "1")
+            .status()
+            .context("start cargo")?;
+        ensure!(status.success(), "the schemas of {package} could not be written");
+    }
     Ok(())
 }

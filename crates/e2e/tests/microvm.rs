@@ -91,7 +91,7 @@ impl std::ops::Deref for Root {
 fn config(accel: &str) -> String {
     let kernel = tool("guest-kernel");
     format!(
-        "[cache]\nhigh_water_percent = 99\n\
+        "[cache]\ntarget_percent = 100\nhigh_water_percent = 100\n\
          [guest]\nkernel = {:?}\nmodules_dir = {:?}\ninit = {:?}\n\
          [vmm]\nkind = \"qemu\"\nbinary = {:?}\naccel = \"{accel}\"\n\
          boot_timeout = \"120s\"\nkvm_probe_timeout = \"10s\"\nstop_timeout = \"60s\"\n",

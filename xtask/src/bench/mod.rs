@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 mod agent;
+mod compat;
 mod crash;
 mod fixture;
 mod http;
@@ -40,6 +41,8 @@ enum Suite {
     Rootdisk(rootdisk::Args),
     /// The host agent with 1,000 cached disks and 10,000 instances: each call, each start, memory
     Agent,
+    /// Host against image beside NFD: the whole command, its memory, evaluation alone, all facts
+    Compat,
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -61,6 +64,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Registry => registry::run(args.runs)?,
         Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
         Suite::Agent => agent::run(args.runs)?,
+        Suite::Compat => compat::run(args.runs)?,
         Suite::Crash { kills } => return crash::run(*kills),
         Suite::Images(images) => return rootdisk::images(images),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),
