@@ -304,6 +304,9 @@ impl<'r> Dir<'r> {
 
 const NOT_ORDINARY: &str = "not an ordinary file";
 
+/// What the kernel calls an invalid argument, though nobody gave one.
+const NOT_NOW: &str = "the driver does not tell it now, perhaps because the device is down";
+
 fn ordinary(file: &OwnedFd) -> Result<(), NotRead> {
     let stat = rustix::fs::fstat(file)?;
     if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile {
@@ -323,8 +326,8 @@ fn read_whole(file: &OwnedFd, limit: u64) -> Result<Vec<u8>, NotRead> {
 
 /// Up to `limit` bytes. Sizes are not asked for: those that proc and sysfs tell are made up.
 ///
-/// A driver that has nothing to tell refuses to (`speed` of a network device that is down): then
-/// there is no value.
+/// A driver that has nothing to tell at the moment refuses to (`speed` of a network device that is
+/// down). That is no value, and not that there is none: it may be the fastest once it is up.
 fn read_some(file: &OwnedFd, limit: u64) -> Result<Vec<u8>, NotRead> {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut bytes = Vec::new();
@@ -335,7 +338,7 @@ fn read_some(file: &OwnedFd, limit: u64) -> Result<Vec<u8>, NotRead> {
             Ok(0) => break,
             Ok(n) => bytes.extend_from_slice(&chunk[..n]),
             Err(Errno::INTR) => {}
-            Err(Errno::INVAL) => return Err(NotRead::Missing),
+            Err(Errno::INVAL) => return Err(NotRead::Unreadable(NOT_NOW.to_owned())),
             Err(errno) => return Err(errno.into()),
         }
     }

@@ -48,6 +48,14 @@ fn a_device_that_cannot_be_read_may_be_any() {
         assert_eq!(found.keys().collect::<Vec<_>>(), [unknown], "{feature}");
         assert!(found[unknown].contains("not an ordinary file"), "{found:?}");
     }
+    // Of a thing that has a name, the rest is known.
+    let interfaces = facts.feature("network.virtual").unwrap();
+    let eth0 = &instances(&facts, "network.virtual")[0];
+    assert!(matches!(interfaces.of_instance(eth0, "speed"), Found::Unknown { .. }));
+    assert!(matches!(interfaces.of_instance(eth0, "mtu"), Found::Absent { .. }));
+    assert!(matches!(interfaces.of_instance(eth0, "name"), Found::Value { value: "eth0", .. }));
+    assert!(interfaces.unread_things().is_empty());
+    assert_eq!(facts.feature("pci.device").unwrap().unread_things().len(), 1);
     // It is written down and read back.
     let again: Facts = serde_json::from_str(&serde_json::to_string(&facts).unwrap()).unwrap();
     assert_eq!(again.feature("pci.device"), facts.feature("pci.device"));

@@ -10,6 +10,7 @@ use super::{Rule, Rules, Set, Term};
 use crate::document::Spec;
 use crate::evaluate::{Answer, Evaluation, Reason};
 use crate::expression::Input;
+use crate::plugins::input as of_found;
 use crate::verdict::Verdict;
 
 /// The feature that holds what earlier rules found.
@@ -244,7 +245,7 @@ fn over_instances(term: &Term, feature: &Feature) -> Vec<Reason> {
     for instance in instances {
         let (mut verdict, mut passed) = (Verdict::Pass, 0);
         for (key, expression) in &term.expressions {
-            let own = expression.verdict(attribute(instance, key));
+            let own = expression.verdict(attribute(feature, instance, key));
             verdict = verdict.and(own);
             passed += usize::from(own == Verdict::Pass);
         }
@@ -253,14 +254,16 @@ fn over_instances(term: &Term, feature: &Feature) -> Vec<Reason> {
         }
     }
     // One that could not be read may be just the one.
-    let unread_one = feature.unknown.values().next().filter(|_| feature.attributes.is_none());
+    let unread_one = feature.unread_things();
+    let unread_one = unread_one.first().filter(|_| feature.attributes.is_none());
     if let (Some(why), None | Some((Verdict::Fail, ..))) = (unread_one, best) {
         return unread(term, why);
     }
     let mut reasons = match best {
         Some((.., instance)) => {
             let each = term.expressions.iter().map(|(key, expression)| {
-                judge(&term.feature, key, expression, attribute(instance, key), &feature.source)
+                let input = attribute(feature, instance, key);
+                judge(&term.feature, key, expression, input, &feature.source)
             });
             each.collect()
         }
@@ -268,13 +271,14 @@ fn over_instances(term: &Term, feature: &Feature) -> Vec<Reason> {
     };
     if let Some(expression) = &term.name {
         let known = instances.iter().flat_map(BTreeMap::keys).map(String::as_str);
-        let names = Names { known, open: std::iter::empty(), others: false };
+        let unread = feature.unknown.keys().filter_map(|element| element.split_once('/'));
+        let names = Names { known, open: unread.map(|(_, name)| name), others: false };
         reasons.push(names.judge(&term.feature, expression, &feature.source));
     }
     reasons
 }
 
 /// What an instance has under this name.
-fn attribute<'a>(instance: &'a Instance, key: &str) -> Input<'a> {
-    instance.get(key).map_or(Input::Absent, |value| Input::Value(value))
+fn attribute<'a>(feature: &'a Feature, instance: &'a Instance, key: &str) -> Input<'a> {
+    of_found(&feature.of_instance(instance, key))
 }

@@ -29,7 +29,7 @@ pub mod code {
 }
 
 /// What a fact is, as far as a test looks at it.
-pub(super) fn input<'a>(found: &Found<'a>) -> Input<'a> {
+pub(crate) fn input<'a>(found: &Found<'a>) -> Input<'a> {
     match *found {
         Found::Value { value, .. } => Input::Value(value),
         Found::Present { .. } => Input::Flag,

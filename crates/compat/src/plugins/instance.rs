@@ -4,9 +4,9 @@
 //! count. `count` asks for more than one: a number is at least that many, an expression is
 //! compared with how many there are.
 
-use portolan_host::facts::{Facts, Found, Instance, Wanted};
+use portolan_host::facts::{Facts, Feature, Found, Instance, Wanted};
 
-use super::finding::{Finding, NOT_SHOWN, code};
+use super::finding::{Finding, NOT_SHOWN, code, input};
 use super::things::{Kind, SERIAL, Way};
 use super::{Demand, Demands, Manner, hazards};
 use crate::affinity::formula::Formula;
@@ -145,11 +145,12 @@ struct Attribute {
 }
 
 impl Attribute {
-    fn holds(&self, instance: &Instance) -> Result<bool, UndecidedError> {
-        let Some(value) = instance.get(self.name) else {
+    fn holds(&self, feature: &Feature, instance: &Instance) -> Result<bool, UndecidedError> {
+        let found = feature.of_instance(instance, self.name);
+        let Found::Value { value, .. } = found else {
             return self.test.holds(match self.name {
                 SERIAL => Input::Unknown("serial numbers are left out of the facts"),
-                _ => Input::Absent,
+                _ => input(&found),
             });
         };
         match self.way {
@@ -247,10 +248,24 @@ impl Wanting {
         }
     }
 
+    /// Whether one of them is as asked for: what it certainly has not decides, and not what
+    /// could not be found out beside it.
+    fn fits(&self, feature: &Feature, instance: &Instance) -> Result<bool, UndecidedError> {
+        let mut open = None;
+        for test in &self.tests {
+            match test.holds(feature, instance) {
+                Ok(true) => {}
+                Ok(false) => return Ok(false),
+                Err(error) => open = open.or(Some(error)),
+            }
+        }
+        open.map_or(Ok(true), Err)
+    }
+
     /// The instances that come nearest, for those who have to find out why not.
-    fn nearest(&self, instances: &[Instance]) -> String {
+    fn nearest(&self, feature: &Feature, instances: &[Instance]) -> String {
         let met = |instance: &Instance| {
-            self.tests.iter().filter(|test| test.holds(instance).unwrap_or(false)).count()
+            self.tests.iter().filter(|test| test.holds(feature, instance).unwrap_or(false)).count()
         };
         let best = instances.iter().map(met).max().unwrap_or(0);
         if best == 0 {
@@ -295,26 +310,27 @@ impl Demand for Wanting {
         };
         let instances = feature.instances.as_deref().unwrap_or_default();
         // What could not be read of them may be just the one.
-        let unread = feature.unknown.len() as u64;
-        let (mut surely, mut perhaps) = (0, unread);
+        let unread = feature.unread_things();
+        let mut why = unread.first().map(|why| (*why).to_owned());
+        let (mut surely, mut perhaps) = (0, unread.len() as u64);
         for instance in instances {
-            let verdicts = self
-                .tests
-                .iter()
-                .map(|test| test.holds(instance).map_or(Verdict::Unknown, Verdict::from));
-            match Verdict::all(verdicts) {
-                Verdict::Pass => surely += 1,
-                Verdict::Unknown => perhaps += 1,
-                Verdict::Fail => {}
+            match self.fits(feature, instance) {
+                Ok(fits) => surely += u64::from(fits),
+                Err(error) => {
+                    perhaps += 1;
+                    if let UndecidedError::Unread { why: own } = error {
+                        why.get_or_insert(own);
+                    }
+                }
             }
         }
         let source = feature.source.as_str();
         let verdict = self.enough(surely, perhaps);
         let (code, message) = match verdict {
             Verdict::Pass => (code::MET, format!("{}: {surely} found", self.what)),
-            Verdict::Unknown => match feature.unknown.values().next() {
-                Some(why) if unread == perhaps => return reasons.push(finding.unread(why)),
-                _ => (code::UNDECIDED, format!("{}: {perhaps} cannot be compared", self.what)),
+            Verdict::Unknown => match why {
+                Some(why) => return reasons.push(finding.unread(&why)),
+                None => (code::UNDECIDED, format!("{}: {perhaps} cannot be compared", self.what)),
             },
             Verdict::Fail if surely == 0 => (code::ABSENT, format!("no {}", self.what)),
             Verdict::Fail => (code::DIFFERENT, format!("{}: {surely} found", self.what)),
@@ -323,7 +339,7 @@ impl Demand for Wanting {
         reason.message = message;
         reason.found = Some(match verdict {
             Verdict::Fail if surely == 0 && instances.is_empty() => "none at all".to_owned(),
-            Verdict::Fail if surely == 0 => self.nearest(instances),
+            Verdict::Fail if surely == 0 => self.nearest(feature, instances),
             _ => surely.to_string(),
         });
         reasons.push(reason);

@@ -37,7 +37,7 @@ use crate::evaluate::{Answer, Reason};
 use crate::verdict::Verdict;
 
 pub use finding::{BUILT_IN, code};
-pub(crate) use finding::{NOT_SHOWN, without_value};
+pub(crate) use finding::{NOT_SHOWN, input, without_value};
 
 /// Answers for plugins that are not built in.
 pub trait External {

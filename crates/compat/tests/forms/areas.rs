@@ -225,6 +225,31 @@ fn a_device_that_cannot_be_compared_is_not_told_from_one_that_fits() {
 }
 
 #[test]
+fn what_a_device_does_not_tell_is_unknown_and_what_it_tells_is_not() {
+    let facts = Facts::builder()
+        .instance("network.device", [("name", "eth0"), ("operstate", "down")])
+        .instance("network.device", [("name", "eth1"), ("operstate", "up"), ("speed", "1000")])
+        .unknown_element("network.device", "eth0/speed", "the device is down")
+        .build();
+    for (device, expected) in [
+        (json!({"speed": {"op": "Ge", "value": 10_000}}), Unknown),
+        (json!({"speed": {"op": "Exists"}, "count": 2}), Unknown),
+        (json!({"speed": {"op": "DoesNotExist"}}), Unknown),
+        (json!({"speed": {"op": "Ge", "value": 1000}}), Pass),
+        (json!({"speed": {"op": "Ge", "value": 10_000}, "operstate": "up"}), Fail),
+        (json!({"name": "eth7"}), Fail),
+        (json!({"name": "eth0"}), Pass),
+    ] {
+        let answer = ask("network", &json!({"device": [device]}), &facts);
+        assert_eq!(answer.verdict, expected, "{device}");
+        if expected == Unknown {
+            let message = &answer.reasons[0].message;
+            assert!(message.ends_with("the device is down"), "{message}");
+        }
+    }
+}
+
+#[test]
 fn a_device_that_could_not_be_read_may_be_the_one() {
     let facts = Facts::builder()
         .instance("pci.device", [("class", "0302"), ("vendor", "10de")])

@@ -20,7 +20,7 @@ pub struct Feature {
     pub sources: BTreeMap<String, String>,
     /// The elements that could not be found out, and why. `*` is why those outside
     /// [`Feature::only`] are not known. Of things of which there may be many: those that could
-    /// not be read, by their own names.
+    /// not be read, by their own names, and `name/attribute` for what one of them does not tell.
     pub unknown: BTreeMap<String, String>,
     /// The elements that were looked for, where that was not all of them. Nothing is known of
     /// the others, not even that they are absent.
@@ -61,6 +61,9 @@ pub struct Unknown<'a> {
     pub why: &'a str,
 }
 
+/// The attribute that tells things apart, of those that have one.
+const NAME: &str = "name";
+
 /// What stands for all elements that are not named.
 pub(crate) const OTHERS: &str = "*";
 
@@ -81,6 +84,37 @@ impl Feature {
     /// Instances read from `source`.
     pub fn instances(source: impl Into<String>, instances: Vec<Instance>) -> Self {
         Self { instances: Some(instances), source: source.into(), ..Self::default() }
+    }
+
+    /// What one of several things has under this name. Things that have a name are told apart by
+    /// it; of the others it is not known whose attribute could not be read
+    /// ([`Feature::unread_things`]).
+    pub fn of_instance<'a>(&'a self, instance: &'a Instance, attribute: &str) -> Found<'a> {
+        if let Some(value) = instance.get(attribute) {
+            return Found::Value { value, source: &self.source };
+        }
+        // Nearly always everything could be read.
+        let name = instance.get(NAME).filter(|_| !self.unknown.is_empty());
+        match name.and_then(|name| self.unknown.get(&format!("{name}/{attribute}"))) {
+            Some(why) => Found::Unknown { why },
+            None => Found::Absent { source: &self.source },
+        }
+    }
+
+    /// Why things, or what nobody can tell whose it is, could not be read: each may be just the
+    /// thing that is looked for. Attributes of things that are known are left to
+    /// [`Feature::of_instance`].
+    pub fn unread_things(&self) -> Vec<&str> {
+        if self.unknown.is_empty() {
+            return Vec::new();
+        }
+        let instances = self.instances.iter().flatten();
+        let known: BTreeSet<&str> =
+            instances.filter_map(|one| one.get(NAME)).map(String::as_str).collect();
+        let of_one =
+            |element: &str| element.split_once('/').is_some_and(|(name, _)| known.contains(name));
+        let unread = self.unknown.iter().filter(|(element, _)| !of_one(element));
+        unread.map(|(_, why)| why.as_str()).collect()
     }
 
     /// What `element` came from.

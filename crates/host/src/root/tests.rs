@@ -95,3 +95,11 @@ fn a_directory_without_end_is_given_up() {
     let error = dir.names_within(3).unwrap_err().about("/");
     assert!(error.contains("more than 3 entries"), "{error}");
 }
+
+/// Every kernel with a network has this file, and its driver has no speed to tell.
+#[test]
+fn what_a_driver_does_not_tell_is_not_absent() {
+    let root = Root::open(Path::new("/")).unwrap();
+    let told = root.text("/sys/class/net/lo/speed", VALUE);
+    assert_eq!(told, Err(NotRead::Unreadable(NOT_NOW.to_owned())));
+}

@@ -175,6 +175,26 @@ fn an_instance_that_could_not_be_read_leaves_a_no_open() {
     assert_eq!((class("0302"), class("0200")), (Pass, Unknown));
 }
 
+/// Only the attribute that could not be read is unknown, and only of the device whose it is.
+#[test]
+fn what_a_device_does_not_tell_is_unknown_of_it_alone() {
+    let facts = Facts::builder()
+        .instance("network.device", [("name", "eth0"), ("operstate", "down")])
+        .instance("network.device", [("name", "eth1"), ("operstate", "up"), ("speed", "1000")])
+        .unknown_element("network.device", "eth0/speed", "the device is down")
+        .build();
+    let with = |expressions: &str| {
+        let rule = format!(
+            "- matchFeatures: [{{feature: network.device, matchExpressions: {{{expressions}}}}}]"
+        );
+        verdict(&rule, &facts)
+    };
+    assert_eq!(with("speed: {op: Gt, value: ['5000']}"), Unknown);
+    assert_eq!(with("speed: {op: Gt, value: ['500']}"), Pass);
+    assert_eq!(with("name: {op: In, value: [eth1]}, speed: {op: Gt, value: ['5000']}"), Fail);
+    assert_eq!(with("name: {op: In, value: [eth7]}"), Fail);
+}
+
 /// Neither the command line that a kernel was booted with nor the one that is built in.
 #[test]
 fn no_mark_shows_a_command_line() {
