@@ -98,9 +98,18 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
     text
 }
 
-/// A stranger's text on one line of a terminal.
+/// A stranger's text on one line of a terminal. Quotes and backslashes do nothing there, and a
+/// sentence with `isn\'t` in it is one that nobody wrote.
 pub(crate) fn safe(text: &str) -> String {
-    text.chars().take(200).flat_map(char::escape_debug).collect()
+    let mut shown = String::with_capacity(text.len().min(200));
+    for c in text.chars().take(200) {
+        match c {
+            ' '..='~' => shown.push(c),
+            // It knows which characters can be seen.
+            _ => shown.extend(c.escape_debug()),
+        }
+    }
+    shown
 }
 
 /// A stranger's bytes on one line of a terminal, all of them: two names never look the same.
@@ -127,6 +136,14 @@ mod tests {
         let shown = safe_bytes("a\u{1b}[1m\u{202e}é\n\\".as_bytes());
         assert_eq!(shown, "a\\u{1b}[1m\\u{202e}é\\n\\\\");
         assert_eq!(safe_bytes(b"a\xff\xfeb"), "a\\xff\\xfeb");
+    }
+
+    #[test]
+    fn a_strangers_sentence_is_one_line_with_its_quotes_as_they_are() {
+        assert_eq!(safe(r#"the processor's "maker" \ é"#), r#"the processor's "maker" \ é"#);
+        let hostile = "a\u{1b}[1m\u{7f}\u{9b}m\u{202e}\r\nb\t\0";
+        assert_eq!(safe(hostile), "a\\u{1b}[1m\\u{7f}\\u{9b}m\\u{202e}\\r\\nb\\t\\0");
+        assert_eq!(safe(&"x".repeat(500)).len(), 200);
     }
 
     #[test]
