@@ -192,3 +192,36 @@ fn a_hostile_tree_ends_in_an_answer() {
         }
     }
 }
+
+/// The host of the guide lacks a module, and has the wrong maker for one of two alternatives.
+#[test]
+fn a_matrix_says_what_decided_on_the_guides_example() {
+    let home = tempfile::tempdir().expect("a folder");
+    let record = |host: &str| {
+        let root = fixture("../hosts").join(host);
+        let root = root.to_str().expect("UTF-8");
+        let args = ["host", "facts", "--host", root, "-o", "json", "--include-cmdline"];
+        let file = home.path().join(format!("{host}'s.json"));
+        std::fs::write(&file, run(home.path(), &args).ok()).expect("it can be written");
+        file.to_str().expect("UTF-8").to_owned()
+    };
+    let (poor, fits) = (record("x86-v4"), record("x86-v3"));
+    let spec = fixture("avx2-vfio.json");
+    let spec = spec.to_str().expect("UTF-8");
+    let args = ["compat", "check", "--spec", spec];
+    let hosts = ["--facts", &poor, "--facts", &fits, "--facts", &poor];
+    let said = run(home.path(), &[&args[..], &hosts].concat());
+    assert_eq!(said.code, 1, "{}", said.err);
+    let rows: Vec<_> = said.out.lines().skip(1).take(3).collect();
+    for (row, host, verdict) in [
+        (rows[0], &poor, "incompatible"),
+        (rows[1], &fits, "compatible"),
+        (rows[2], &poor, "incompatible"),
+    ] {
+        let words: Vec<_> = row.split_whitespace().collect();
+        assert_eq!(words, [host.as_str(), verdict], "{}", said.out);
+    }
+    let why = format!("{poor}, {spec}: module vfio-pci is on disk and not loaded");
+    assert_eq!(said.out.lines().filter(|line| **line == why).count(), 2, "{}", said.out);
+    assert!(!said.out.contains("maker"), "{}", said.out);
+}

@@ -95,7 +95,7 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
         Err(several) => {
             let cells = several.into_iter();
             let cells = cells.map(|(host, image, outcome)| Cell::new(host, image, outcome));
-            let matrix = Matrix { cells: cells.collect() };
+            let matrix = Matrix::new(machines.len(), cells.collect());
             args.format.print_matrix(&matrix)?;
             Ok(matrix.exit())
         }

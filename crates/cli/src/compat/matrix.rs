@@ -24,10 +24,13 @@ pub(super) struct Cell {
     exit: Exit,
 }
 
-/// All of them.
+/// All of them: each image with each machine in the order of the command line, so that what is
+/// named twice is answered twice, in a row or column of its own.
 #[derive(Debug, Serialize)]
 pub(super) struct Matrix {
-    pub(super) cells: Vec<Cell>,
+    cells: Vec<Cell>,
+    #[serde(skip)]
+    machines: usize,
 }
 
 /// The exit code of a verdict.
@@ -65,7 +68,7 @@ impl Cell {
         match (&self.message, &self.report) {
             (Some(message), _) => message.lines().next().map(str::to_owned),
             (None, Some(report)) if report.verdict != Compatibility::Compatible => {
-                report.why().next().map(str::to_owned)
+                report.why().next()
             }
             _ => None,
         }
@@ -73,6 +76,11 @@ impl Cell {
 }
 
 impl Matrix {
+    /// Of all images' cells, one after the other, each with one for every machine.
+    pub(super) fn new(machines: usize, cells: Vec<Cell>) -> Self {
+        Self { cells, machines }
+    }
+
     /// Trouble before "no", "no" before "unknown", and zero only where every host fits every image.
     pub(super) fn exit(&self) -> Exit {
         let order = [
@@ -90,28 +98,19 @@ impl Matrix {
 
     /// A table of machines and images, and below it why.
     pub(super) fn table(&self) -> String {
-        let mut images: Vec<&str> = Vec::new();
-        let mut hosts: Vec<&str> = Vec::new();
-        for cell in &self.cells {
-            if !images.contains(&cell.image.as_str()) {
-                images.push(&cell.image);
-            }
-            if !hosts.contains(&cell.host.as_str()) {
-                hosts.push(&cell.host);
-            }
-        }
-        let verdict = |host: &str, image: &str| {
-            let cell = self.cells.iter().find(|cell| cell.host == host && cell.image == image);
-            match cell.map(|cell| cell.verdict) {
-                Some("noArtifact") => "no artifact".to_owned(),
-                verdict => verdict.unwrap_or("-").to_owned(),
-            }
-        };
-        let rows = hosts.iter().map(|host| {
-            let verdicts = images.iter().map(|image| verdict(host, image));
-            std::iter::once(format::safe(host)).chain(verdicts).collect()
+        // A column of the table is an image with all machines.
+        let columns: Vec<&[Cell]> = self.cells.chunks(self.machines.max(1)).collect();
+        let images = columns.iter().filter_map(|column| column.first()).map(|cell| &*cell.image);
+        let header: Vec<&str> = std::iter::once("HOST").chain(images).collect();
+        let machines = columns.first().copied().unwrap_or_default();
+        let rows = machines.iter().enumerate().map(|(n, machine)| {
+            let cells = columns.iter().map(|column| column.get(n).map_or("-", |cell| cell.verdict));
+            let verdicts = cells.map(|verdict| match verdict {
+                "noArtifact" => "no artifact".to_owned(),
+                verdict => verdict.to_owned(),
+            });
+            std::iter::once(format::safe(&machine.host)).chain(verdicts).collect()
         });
-        let header: Vec<&str> = std::iter::once("HOST").chain(images.iter().copied()).collect();
         let mut out = format::table(&header, rows.collect());
         for cell in &self.cells {
             if let Some(why) = cell.why() {
@@ -137,11 +136,31 @@ mod tests {
     #[test]
     fn the_exit_code_is_that_of_the_worst() {
         let exit =
-            |exits: &[Exit]| Matrix { cells: exits.iter().copied().map(failed).collect() }.exit();
+            |exits: &[Exit]| Matrix::new(1, exits.iter().copied().map(failed).collect()).exit();
         assert_eq!(exit(&[]), Exit::Ok);
         assert_eq!(exit(&[Exit::NoArtifact, Exit::No]), Exit::No);
         assert_eq!(exit(&[Exit::NoArtifact, Exit::CannotTell]), Exit::CannotTell);
         assert_eq!(exit(&[Exit::No, Exit::Transport, Exit::Usage]), Exit::Transport);
         assert_eq!(exit(&[Exit::NoArtifact]), Exit::NoArtifact);
+    }
+
+    #[test]
+    fn what_is_named_twice_is_answered_twice() {
+        let cell = |host: &str, image: &str, exit| {
+            let error = anyhow::anyhow!("{host}'s");
+            Cell::new(host.to_owned(), image.to_owned(), Err(Failure::new(exit, error)))
+        };
+        let cells = vec![
+            cell("a", "i", Exit::No),
+            cell("a", "i", Exit::No),
+            cell("a", "i", Exit::NoArtifact),
+            cell("a", "i", Exit::CannotTell),
+        ];
+        let table = Matrix::new(2, cells).table();
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        assert_eq!(lines[0].split_whitespace().collect::<Vec<_>>(), ["HOST", "i", "i"]);
+        assert!(lines[1].starts_with("a") && lines[1].ends_with("no artifact"), "{table}");
+        assert!(lines[2].starts_with("a") && lines[2].ends_with("unknown"), "{table}");
+        assert_eq!(lines[3..].iter().filter(|line| **line == "a, i: a's").count(), 4, "{table}");
     }
 }

@@ -57,7 +57,7 @@ pub(super) async fn choose(
             digest,
             platform: selection.platform.map(|platform| platform.to_string()),
             verdict: report.verdict,
-            reason: report.why().next().unwrap_or_default().to_owned(),
+            reason: report.why().next().unwrap_or_default(),
         };
         format::tell(&format!("passed over: {}", over.text()));
         passed_over.push(over);

@@ -5,6 +5,7 @@
 //! | `table` | a tree of text |
 //! | `dot` | a graph for Graphviz |
 //! | `picture` | an SVG, without any other program |
+//! | `why` | what decided, in a few sentences |
 //!
 //! Every text of a document or a host in a report was made safe to print when it was put in.
 
@@ -12,6 +13,7 @@ mod dot;
 mod layout;
 mod picture;
 mod table;
+mod why;
 
 use std::collections::BTreeMap;
 
@@ -195,13 +197,10 @@ impl Report {
         }
     }
 
-    /// Why the verdict is what it is: what each plugin found that says so.
-    pub fn why(&self) -> impl Iterator<Item = &str> {
-        let answers = self.namespaces.values().flat_map(|one| one.plugins.values());
-        let reasons = answers.flat_map(|answer| &answer.reasons);
-        reasons
-            .filter(|reason| Compatibility::from(reason.verdict) == self.verdict)
-            .map(|reason| reason.message.as_str())
+    /// Why the verdict is what it is: what decided, from the roots down. A few sentences at most,
+    /// and at least one of what was evaluated.
+    pub fn why(&self) -> impl Iterator<Item = String> {
+        why::Why::of(self)
     }
 
     /// The report as a tree of text.

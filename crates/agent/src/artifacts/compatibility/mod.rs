@@ -203,7 +203,7 @@ fn judge(
             format!("it is not known whether {machine} meets what the image needs")
         }
     };
-    let why: Vec<&str> = report.why().take(MAX_REASONS).collect();
+    let why: Vec<String> = report.why().take(MAX_REASONS).collect();
     Ok(Some(format!("{said}: {}", why.join("; "))))
 }
 
