@@ -20,10 +20,6 @@ pub struct CpuInfo {
     lines: Vec<(Range<u32>, Range<u32>)>,
 }
 
-pub(crate) fn read(root: &Root) -> Option<Fact<CpuInfo>> {
-    load(root).map_err(|why| root.note(PATH, &why)).ok()
-}
-
 /// What it says, or why it says nothing.
 pub(crate) fn load(root: &Root) -> Result<Fact<CpuInfo>, NotRead> {
     let text = root.text(PATH, LIMIT)?;

@@ -17,6 +17,7 @@
 //! | `container` | whether the files of a root are an image's and not the host's |
 //! | `cpuinfo`, `auxv`, `elf`, `machine`, `kernel` | the sources, parsed |
 //! | `facts` | everything else, under the names of Node Feature Discovery |
+//! | `look` | one machine that is looked at several times |
 //! | `platform` | all of it as the platform that images are chosen for |
 #![warn(missing_docs)]
 
@@ -30,6 +31,7 @@ mod fact;
 pub mod facts;
 pub mod kernel;
 mod level;
+mod look;
 pub mod machine;
 mod platform;
 mod root;
@@ -45,6 +47,7 @@ use crate::kernel::Kernel;
 use crate::root::Root;
 
 pub use fact::{Fact, Source, Unread};
+pub use look::Look;
 pub use platform::PlatformError;
 
 /// A machine, as far as it could be read.
@@ -112,28 +115,23 @@ impl Live {
 impl Host {
     /// This machine.
     pub fn here() -> Result<Self, OpenRootError> {
-        Self::read(Path::new("/"), &Live::here())
+        Ok(Look::here()?.host())
     }
 
     /// The machine whose root directory is `root`.
     ///
     /// Links in it, absolute ones too, are followed inside it: nothing outside is ever read.
     pub fn at(root: &Path) -> Result<Self, OpenRootError> {
-        Self::read(root, &Live::default())
+        Ok(Look::at(root)?.host())
     }
 
-    fn read(path: &Path, live: &Live) -> Result<Self, OpenRootError> {
-        let root =
-            Root::open(path).map_err(|source| OpenRootError { root: path.to_owned(), source })?;
-        let basics = Basics::look(&root, live, cpuinfo::read(&root).as_ref());
-        Ok(Self::look(path, &root, &Kernel::new(&root, live), basics))
-    }
-
-    fn look(path: &Path, root: &Root, kernel: &Kernel<'_>, basics: Basics) -> Self {
-        let Basics { os, architecture, level } = basics;
-        let compat32 =
-            architecture.as_ref().and_then(|fact| compat32::compat32(&fact.value, root, kernel));
-        Self { root: path.to_owned(), os, architecture, level, compat32, unread: root.unread() }
+    fn look(look: &Look, kernel: &Kernel<'_>) -> Self {
+        let Basics { os, architecture, level } = look.basics().clone();
+        let compat32 = architecture
+            .as_ref()
+            .and_then(|fact| compat32::compat32(&fact.value, &look.root, kernel));
+        let (root, unread) = (look.path.clone(), look.root.unread());
+        Self { root, os, architecture, level, compat32, unread }
     }
 }
 

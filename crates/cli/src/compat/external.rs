@@ -93,7 +93,7 @@ impl Plugins {
         match &mut self.some {
             Some(externals) => {
                 // Only this machine's own files can be shown to a plugin.
-                externals.about(matches!(machine, Machine::Here).then_some("/"));
+                externals.about(matches!(machine, Machine::Here(_)).then_some("/"));
                 externals
             }
             None => &mut self.none,

@@ -83,7 +83,7 @@ async fn attached(args: &Args, global: &Global) -> Result<(Vec<u8>, Kind), Failu
         Failure::new(Exit::NotFound, error.context(format!("there is no file {}", args.what)))
     })?;
     let mut looked = Looked::up(&reference, &args.artifact, &context::client(global)?).await?;
-    let host = args.artifact.named().map_or_else(|| Machine::Here.platform(), Ok)?;
+    let host = args.artifact.named().map_or_else(|| Machine::of(None).platform(), Ok)?;
     let selection = looked.select(&host)?;
     let needs = looked.needs(selection.chosen.digest).await?;
     let platform = selection.platform.map(|platform| platform.to_string()).unwrap_or_default();

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use super::machine::{Machine, Outcome};
 use super::{Facts, Wanted, cpu, kernel, local, memory, names, network, pci, storage, system, usb};
-use crate::root::Root;
-use crate::{Live, OpenRootError};
+use crate::{Look, OpenRootError};
 
 /// Who reads a feature.
 type Collector = fn(&Machine<'_>) -> Outcome;
@@ -54,20 +53,18 @@ impl Facts {
     /// What is wanted of this machine. In a container, what only the image's files could tell is
     /// unknown.
     pub fn here(wanted: &Wanted) -> Result<Self, OpenRootError> {
-        Self::collect(Path::new("/"), &Live::here(), wanted)
+        Ok(Look::here()?.facts(wanted))
     }
 
     /// What is wanted of the machine whose root directory is `root`.
     ///
     /// Links in it, absolute ones too, are followed inside it: nothing outside is ever read.
     pub fn at(root: &Path, wanted: &Wanted) -> Result<Self, OpenRootError> {
-        Self::collect(root, &Live::default(), wanted)
+        Ok(Look::at(root)?.facts(wanted))
     }
 
-    fn collect(path: &Path, live: &Live, wanted: &Wanted) -> Result<Self, OpenRootError> {
-        let root =
-            Root::open(path).map_err(|source| OpenRootError { root: path.to_owned(), source })?;
-        let machine = Machine::new(path, &root, live, wanted);
+    pub(crate) fn collect(look: &Look, wanted: &Wanted) -> Self {
+        let machine = Machine::new(look, wanted);
         let mut facts = Self::default();
         for name in wanted.features() {
             let outcome = match COLLECTORS.iter().find(|(known, _)| *known == name) {
@@ -80,7 +77,7 @@ impl Facts {
             }
         }
         facts.warnings = machine.warnings();
-        Ok(facts)
+        facts
     }
 }
 

@@ -2,17 +2,16 @@
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use portolan_core::platform::Level;
 
 use super::{Feature, Wanted};
 use crate::container::Evidence;
-use crate::cpuinfo::{self, CpuInfo};
+use crate::cpuinfo::CpuInfo;
 use crate::fact::Fact;
 use crate::kernel::{Config, Kernel};
 use crate::root::{Dir, NotRead, Root};
-use crate::{Basics, Host, Live};
+use crate::{Basics, Host, Live, Look};
 
 /// A feature, or why nothing is known of it.
 pub(crate) type Outcome = Result<Feature, String>;
@@ -25,25 +24,19 @@ pub(crate) struct Machine<'a> {
     pub(crate) root: &'a Root,
     pub(crate) wanted: &'a Wanted,
     pub(crate) kernel: Kernel<'a>,
-    path: &'a Path,
-    live: &'a Live,
-    cpuinfo: OnceCell<Result<Fact<CpuInfo>, String>>,
-    basics: OnceCell<Basics>,
+    look: &'a Look,
     host: OnceCell<Host>,
     sys_is_whole: OnceCell<bool>,
     warnings: RefCell<Vec<String>>,
 }
 
 impl<'a> Machine<'a> {
-    pub(crate) fn new(path: &'a Path, root: &'a Root, live: &'a Live, wanted: &'a Wanted) -> Self {
+    pub(crate) fn new(look: &'a Look, wanted: &'a Wanted) -> Self {
         Self {
-            root,
+            root: &look.root,
             wanted,
-            kernel: Kernel::new(root, live),
-            path,
-            live,
-            cpuinfo: OnceCell::new(),
-            basics: OnceCell::new(),
+            kernel: look.kernel(),
+            look,
             host: OnceCell::new(),
             sys_is_whole: OnceCell::new(),
             warnings: RefCell::default(),
@@ -52,25 +45,17 @@ impl<'a> Machine<'a> {
 
     /// `/proc/cpuinfo`, or why it is not known.
     pub(crate) fn cpuinfo(&self) -> Result<&Fact<CpuInfo>, String> {
-        let read = || {
-            cpuinfo::load(self.root).map_err(|why| {
-                self.root.note(cpuinfo::PATH, &why);
-                why.about(cpuinfo::PATH)
-            })
-        };
-        self.cpuinfo.get_or_init(read).as_ref().map_err(Clone::clone)
+        self.look.cpuinfo()
     }
 
     /// The platform and what it follows from.
     pub(crate) fn host(&self) -> &Host {
-        let basics = || self.basics().clone();
-        self.host.get_or_init(|| Host::look(self.path, self.root, &self.kernel, basics()))
+        self.host.get_or_init(|| Host::look(self.look, &self.kernel))
     }
 
     /// What it is, as far as no look at the kernel is needed.
     pub(crate) fn basics(&self) -> &Basics {
-        let look = || Basics::look(self.root, self.live, self.cpuinfo().ok());
-        self.basics.get_or_init(look)
+        self.look.basics()
     }
 
     /// How far the processor goes, where it has levels.
@@ -88,7 +73,7 @@ impl<'a> Machine<'a> {
 
     /// What only the running machine tells.
     pub(crate) fn live(&self) -> &Live {
-        self.live
+        &self.look.live
     }
 
     /// The configuration of the running kernel, if it is known.

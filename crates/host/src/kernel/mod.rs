@@ -25,19 +25,18 @@ pub(crate) struct Kernel<'r> {
     root: &'r Root,
     evidence: OnceCell<Evidence>,
     release: OnceCell<Result<Fact<String>, String>>,
-    config: OnceCell<Result<Fact<Config>, String>>,
+    /// Whoever looks again has it already.
+    config: &'r OnceCell<Result<Fact<Config>, String>>,
     here: bool,
 }
 
 impl<'r> Kernel<'r> {
-    pub(crate) fn new(root: &'r Root, live: &Live) -> Self {
-        Self {
-            root,
-            evidence: OnceCell::new(),
-            release: OnceCell::new(),
-            config: OnceCell::new(),
-            here: live.here,
-        }
+    pub(crate) fn new(
+        root: &'r Root,
+        live: &Live,
+        config: &'r OnceCell<Result<Fact<Config>, String>>,
+    ) -> Self {
+        Self { root, evidence: OnceCell::new(), release: OnceCell::new(), config, here: live.here }
     }
 
     /// Whether what is below the root is an image's and not the host's.
