@@ -18,6 +18,7 @@ mod status;
 mod stop;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Run a workload, or change one that runs
     Run(run::Args),

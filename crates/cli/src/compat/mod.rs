@@ -30,6 +30,7 @@ mod show;
 mod subjects;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Say whether hosts meet what images need
     Check(check::Args),

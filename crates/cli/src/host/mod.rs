@@ -5,6 +5,7 @@ use crate::exit::{Exit, Failure};
 mod facts;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Print what is known of a machine, and from which files
     Facts(facts::Args),

@@ -17,6 +17,7 @@ pub(crate) mod resolve;
 pub(crate) mod wanted;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Show what a reference is: platforms, digests, sizes, and what this host would run
     Inspect(inspect::Args),

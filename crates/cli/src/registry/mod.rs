@@ -9,6 +9,7 @@ mod logout;
 mod serve;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Serve images from a directory
     Serve(serve::Args),

@@ -22,6 +22,7 @@ mod progress;
 mod size;
 
 #[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
     /// Make an ext4 root disk of an image
     Build(Box<build::Args>),
