@@ -122,6 +122,24 @@ mod tests {
         }
     }
 
+    /// What a command's flags are made of may have words of its own, and they come later.
+    #[test]
+    fn every_command_is_told_in_its_own_words() {
+        fn told(command: &clap::Command, out: &mut Vec<(String, String)>) {
+            for inner in command.get_subcommands().filter(|inner| inner.get_name() != "help") {
+                let about = inner.get_about().map(ToString::to_string).unwrap_or_default();
+                out.push((inner.get_name().to_owned(), about));
+                told(inner, out);
+            }
+        }
+        let (mut listed, mut shown) = (Vec::new(), Vec::new());
+        let mut all = Cli::command();
+        told(&all, &mut listed);
+        all.build();
+        told(&all, &mut shown);
+        assert_eq!(listed, shown);
+    }
+
     #[test]
     fn the_flags_contradict_nothing() {
         Cli::command().debug_assert();

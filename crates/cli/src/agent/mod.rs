@@ -39,7 +39,8 @@ pub(crate) enum Command {
     Gc(gc::Args),
 }
 
-/// Which agent.
+// Which agent. This is no doc comment: of flags that several commands share, it would become the
+// help of each.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Agent {
     /// The agent's socket; where the agent puts it when it is not told otherwise

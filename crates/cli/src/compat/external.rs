@@ -18,7 +18,8 @@ use crate::cli::Global;
 use crate::context;
 use crate::exit::{Exit, Failure};
 
-/// What may run besides what is built in, and how.
+// What may run besides what is built in, and how. A doc comment would become the help of each
+// command that takes these.
 #[derive(Debug, clap::Args)]
 pub(crate) struct PluginArgs {
     /// Who may provide plugins that are not built in; none may where this is not there

@@ -21,7 +21,8 @@ use crate::image;
 /// Artifacts that do not count and are named in a report; anybody may attach thousands.
 const MAX_SKIPPED: usize = 10;
 
-/// Which artifact of an image counts, and for which platform.
+// Which artifact of an image counts, and for which platform. A doc comment would become the help
+// of each command that takes these.
 #[derive(Debug, clap::Args)]
 pub(crate) struct ArtifactArgs {
     /// The image for this platform instead of the one this host would run
