@@ -10,5 +10,6 @@ pub mod authority;
 pub mod cosign;
 pub mod evidence;
 pub mod key;
+pub mod sign;
 pub mod sigstore;
 pub mod subject;
