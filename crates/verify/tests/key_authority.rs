@@ -203,6 +203,22 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
 }
 
 #[test]
+fn no_refusal_plays_with_a_terminal() {
+    let (key, image) = (key(), subject("image"));
+    let hostile = "\u{1b}]0;x\u{7}\u{202e}\n";
+    let mut kind = key_bundle(&key, &image.descriptor.digest);
+    kind["mediaType"] = json!(hostile);
+    let mut hint = key_bundle(&PrivateKey::generate().unwrap(), &image.descriptor.digest);
+    hint["verificationMaterial"]["publicKey"]["hint"] = json!(hostile);
+    for content in [as_bundle(&kind), as_bundle(&hint)] {
+        let refusal = refused(judge(&trusting(&[&key]), &image, content));
+        assert!(refusal.message.contains("x"), "{refusal:?}");
+        let plays = |c: char| c.is_control() || c == '\u{202e}';
+        assert!(!refusal.message.contains(plays), "{refusal:?}");
+    }
+}
+
+#[test]
 fn other_kinds_of_evidence_are_not_this_authoritys_business() {
     let image = subject("image");
     let now = jiff::Timestamp::UNIX_EPOCH;
