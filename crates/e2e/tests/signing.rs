@@ -10,6 +10,9 @@ const PASSWORD: &str = "a password of the test";
 /// No log is asked and no network is there; cosign 3 has to be told not to fetch who would be.
 const OFFLINE: [&str; 3] = ["--key", "our.key", "--tlog-upload=false"];
 
+/// cosign 2 wants to know whom to trust before it reads a bundle, and would ask the network.
+const ROOT: &str = r#"{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}"#;
+
 /// A registry and a folder with a pair of keys that we made.
 struct Bench {
     home: tempfile::TempDir,
@@ -21,6 +24,7 @@ impl Bench {
         let home = tempfile::tempdir().expect("a temporary folder");
         let registry = kind.start().expect("the registry starts");
         let bench = Self { home, registry };
+        std::fs::write(bench.path("root.json"), ROOT).expect("written");
         bench.make_key("our");
         bench
     }
@@ -59,7 +63,8 @@ impl Bench {
     }
 
     fn verifies(&self, version: &str, image: &str, key: &str) -> Output {
-        let ignore = ["verify", "--key", key, "--insecure-ignore-tlog=true"];
+        let ignore =
+            ["verify", "--key", key, "--insecure-ignore-tlog=true", "--trusted-root", "root.json"];
         run(&mut self.cosign(version, &[&ignore, &[image]])).expect("cosign starts")
     }
 }
