@@ -174,6 +174,9 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         as_bundle(&value)
     };
     let text = |text: &str| Content::Bundle(text.to_owned().into());
+    let mut entries = good.clone();
+    let entry = Log::new().entry(&dsse_entry(&good["dsseEnvelope"], ""), NOON);
+    entries["verificationMaterial"]["tlogEntries"] = json!(vec![entry; 9]);
     let mut two = good.clone();
     let signature = two["dsseEnvelope"]["signatures"][0].clone();
     two["dsseEnvelope"]["signatures"].as_array_mut().unwrap().push(signature);
@@ -189,6 +192,7 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         ("no envelope", without("/dsseEnvelope")),
         ("no payload", without("/dsseEnvelope/payload")),
         ("two signatures", as_bundle(&two)),
+        ("many log entries", as_bundle(&entries)),
         (
             "many signatures",
             Content::Attestation { envelope: many, annotations: Default::default() },
