@@ -1,12 +1,15 @@
 //! What is signed in an image, and what is left when it is signed twice, on a layout.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod support;
+
 use aws_lc_rs::signature::Ed25519KeyPair;
 use portolan_core::{Descriptor, Index, Manifest, Platform, Target, media_type};
 use portolan_registry::images::Place;
 use portolan_registry::layout::Layout;
 use portolan_verify::key::PrivateKey;
 use portolan_verify::sign::{Form, SignError, Signature, sign, subjects};
+use portolan_verify::sigstore::BUNDLE;
 use portolan_verify::subject::{Kind, Subject};
 
 /// A layout to fill.
@@ -115,6 +118,29 @@ async fn a_signature_whose_content_is_gone_is_made_again() {
         assert!(!yard.sign(&image, &key, form).await.existing, "{form:?}");
         assert!(yard.sign(&image, &key, form).await.existing, "{form:?}");
     }
+}
+
+#[tokio::test]
+async fn an_attestation_of_the_same_key_is_no_signature() {
+    let yard = Yard::new();
+    let image = yard.image("linux/amd64").await;
+    let key = PrivateKey::generate().unwrap();
+    let said = support::statement(&image.digest, "https://spdx.dev/Document");
+    let said = serde_json::to_vec(&said).unwrap();
+    let sealed = support::envelope(&said, |message| key.sign(message).unwrap());
+    let material = serde_json::json!({"publicKey": {"hint": ""}});
+    let sealed = support::bundle(material, ("dsseEnvelope", sealed));
+    let sealed = serde_json::to_vec(&sealed).unwrap();
+    let empty = yard.place.push_blob(media_type::OCI_EMPTY, "{}".into()).await.unwrap();
+    let layer = yard.place.push_blob(BUNDLE, sealed.into()).await.unwrap();
+    let artifact = Manifest {
+        artifact_type: Some(BUNDLE.to_owned()),
+        subject: Some(Descriptor::new(&image.media_type, image.digest, image.size)),
+        ..Manifest::new(empty, vec![layer])
+    };
+    let kind = media_type::OCI_MANIFEST;
+    yard.place.push_manifest(kind, artifact.to_vec().into(), None).await.unwrap();
+    assert!(!yard.sign(&image, &key, Form::Bundle).await.existing);
 }
 
 #[tokio::test]
