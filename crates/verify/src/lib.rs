@@ -1,0 +1,15 @@
+//! Is what would run what its makers signed: the index *and* the platform image.
+//!
+//! A reference is resolved once to its [subjects](subject); what is attached to each is
+//! [collected](evidence), unjudged; [authorities](authority) judge it without asking anybody; a
+//! pure decision over their judgements is the answer. Collecting may break down, judging cannot:
+//! it accepts or refuses, and a breakdown never admits.
+#![warn(missing_docs)]
+
+pub mod authority;
+pub mod cosign;
+pub mod evidence;
+pub mod key;
+pub mod sign;
+pub mod sigstore;
+pub mod subject;
