@@ -7,5 +7,8 @@
 #![warn(missing_docs)]
 
 pub mod authority;
+pub mod cosign;
 pub mod evidence;
+pub mod key;
+pub mod sigstore;
 pub mod subject;

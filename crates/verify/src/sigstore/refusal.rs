@@ -1,0 +1,42 @@
+//! From what goes wrong to why evidence does not count.
+
+use sigstore_verify::{CertificateError, Error, bundle};
+
+use crate::authority::{Refusal, RefusalCode};
+
+pub(super) fn refusal(code: RefusalCode, message: impl Into<String>) -> Refusal {
+    Refusal { code, message: message.into() }
+}
+
+pub(super) fn malformed(message: impl Into<String>) -> Refusal {
+    refusal(RefusalCode::Malformed, message)
+}
+
+/// What the Sigstore library said, in our words for programs and its words for people.
+pub(super) fn from_sigstore(error: &Error) -> Refusal {
+    let code = match error {
+        Error::IdentityMismatch { .. } | Error::IssuerMismatch { .. } => RefusalCode::OtherSigner,
+        Error::SignatureInvalid(_) => RefusalCode::BadSignature,
+        // That it names the subject was seen before the library was asked; what is left is a log
+        // entry of something else.
+        Error::ArtifactMismatch(_) => RefusalCode::NotLogged,
+        Error::Certificate(inner) => match inner {
+            CertificateError::Expired { .. } | CertificateError::NotYetValid { .. } => {
+                RefusalCode::Expired
+            }
+            CertificateError::Malformed(_) => RefusalCode::Malformed,
+            _ => RefusalCode::UntrustedCertificate,
+        },
+        Error::TransparencyLog(_) => RefusalCode::NotLogged,
+        Error::Timestamp(_) => RefusalCode::NotTimestamped,
+        Error::Bundle(inner) => match inner {
+            bundle::Error::MissingInclusionPromise(_)
+            | bundle::Error::MissingInclusionProof(_)
+            | bundle::Error::MissingSigningTimeEvidence => RefusalCode::NotLogged,
+            _ => RefusalCode::Malformed,
+        },
+        Error::InvalidBundle(_) | Error::Types(_) => RefusalCode::Malformed,
+        _ => RefusalCode::Unsupported,
+    };
+    refusal(code, error.to_string())
+}
