@@ -7,8 +7,15 @@
 #![warn(missing_docs)]
 
 pub mod authority;
+pub mod collect;
+pub mod contract;
 pub mod cosign;
+pub mod decision;
 pub mod evidence;
 pub mod key;
+pub mod pod;
+pub mod policy;
 pub mod sigstore;
 pub mod subject;
+pub mod subjects;
+pub mod verify;

@@ -205,12 +205,13 @@ impl Collector<'_> {
         let subject = self.subject;
         // No type is asked for: some registries list a bundle as the type of its empty config.
         let listed = self.place.referrers(&subject, None).await;
-        let listed = listed
-            .map_err(|source| CollectError::List { subject, source: Box::new(source) })?;
+        let listed =
+            listed.map_err(|source| CollectError::List { subject, source: Box::new(source) })?;
         let listed: BTreeSet<Digest> = listed.iter().map(|entry| entry.digest).collect();
         self.bounded("artifacts", listed.len() as u64, self.limits.referrers as u64)?;
         let asked = listed.into_iter().map(|digest| (Carrier::Referrer, Target::Digest(digest)));
-        let asked = asked.chain(["sig", "att"].into_iter().filter_map(|suffix| tag(&subject, suffix)));
+        let asked =
+            asked.chain(["sig", "att"].into_iter().filter_map(|suffix| tag(&subject, suffix)));
         let fetched: Vec<_> = stream::iter(asked)
             .map(|(carrier, target)| self.fetch(carrier, target))
             .buffered(self.limits.concurrency)

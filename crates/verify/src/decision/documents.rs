@@ -62,9 +62,10 @@ fn counted(
         Claim::Signature => false,
     });
     let signed: Vec<_> = signed.collect();
-    let by_all = rule.require.as_ref().is_some_and(|require| {
-        unmet(require, &votes(signed.iter().copied())).is_none()
-    });
+    let by_all = rule
+        .require
+        .as_ref()
+        .is_some_and(|require| unmet(require, &votes(signed.iter().copied())).is_none());
     let mut all: Vec<_> = signed.iter().map(|(_, accepted)| of_statement(accepted)).collect();
     if !allow_unsigned && !by_all {
         let kinds = predicates.join(" or ");
@@ -109,18 +110,16 @@ fn clean_sboms(rule: &SbomRule, all: &[Counted]) -> Result<(), Reason> {
 
 /// Only the newest counts: what was found later was not known before. Without a time none is newer
 /// than another, and all count.
-fn clean_newest(
-    rule: &VulnerabilityRule,
-    all: &[Counted],
-    now: Timestamp,
-) -> Result<(), Reason> {
+fn clean_newest(rule: &VulnerabilityRule, all: &[Counted], now: Timestamp) -> Result<(), Reason> {
     let newest = all.iter().map(|one| one.time).max().flatten();
     if let Some(age) = rule.maximum_age {
         let old = newest.is_none_or(|time| now.duration_since(time) > age);
         let future = newest.is_some_and(|time| time > now);
         if old || future {
-            let when = newest.map_or_else(|| "at a time it does not say".to_owned(), |t| t.to_string());
-            let message = format!("the newest list of weaknesses was made {when}, and it may be {age:#} old");
+            let when =
+                newest.map_or_else(|| "at a time it does not say".to_owned(), |t| t.to_string());
+            let message =
+                format!("the newest list of weaknesses was made {when}, and it may be {age:#} old");
             return Err(Reason::new(ReasonCode::DocumentViolation, message));
         }
     }
@@ -215,7 +214,8 @@ pub fn findings_in_sarif(
     rule: &VulnerabilityRule,
     sarif: &Value,
 ) -> Result<Vec<Finding>, &'static str> {
-    let runs = sarif.get("runs").and_then(Value::as_array).ok_or("it is no SARIF: it has no runs")?;
+    let runs =
+        sarif.get("runs").and_then(Value::as_array).ok_or("it is no SARIF: it has no runs")?;
     let mut findings = Vec::new();
     for run in runs {
         for result in list(run, "results") {
@@ -240,7 +240,8 @@ pub fn findings_in_sarif(
 fn rule_of<'a>(run: &'a Value, result: &Value) -> Option<&'a Value> {
     let tool = &run["tool"];
     let driver = tool["driver"]["rules"].as_array();
-    let index = [&result["ruleIndex"], &result["rule"]["index"]].into_iter().find_map(Value::as_u64);
+    let index =
+        [&result["ruleIndex"], &result["rule"]["index"]].into_iter().find_map(Value::as_u64);
     let id = text(result, "ruleId");
     let by_index = index
         .and_then(|n| driver?.get(usize::try_from(n).ok()?))

@@ -128,12 +128,16 @@ pub fn decide(question: &Question<'_>, image: &Subjects, examined: &[Examined]) 
     };
     let mut reasons = Vec::new();
     if !pass {
-        reasons.extend(image.index().filter(|index| !verified(index)).filter(|_| {
-            rule.index_policy != IndexPolicy::Platform
-        }).map(|index| {
-            let message = format!("the index {} does not pass", index.descriptor.digest);
-            Reason::new(ReasonCode::IndexRefused, message)
-        }));
+        reasons.extend(
+            image
+                .index()
+                .filter(|index| !verified(index))
+                .filter(|_| rule.index_policy != IndexPolicy::Platform)
+                .map(|index| {
+                    let message = format!("the index {} does not pass", index.descriptor.digest);
+                    Reason::new(ReasonCode::IndexRefused, message)
+                }),
+        );
         let refused = image.manifests().iter().filter(|subject| !verified(subject));
         let counts = image.index().is_none() || rule.index_policy != IndexPolicy::Index;
         reasons.extend(refused.filter(|_| counts).map(|subject| {
@@ -189,7 +193,8 @@ fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<String> {
     let mut warnings = Vec::new();
     if question.reference.digest().is_none() {
         let top = image.top().digest;
-        warnings.push(format!("the reference is a tag, which may move; what was verified is {top}"));
+        warnings
+            .push(format!("the reference is a tag, which may move; what was verified is {top}"));
     }
     if !image.others().is_empty() && question.rule.index_policy != IndexPolicy::Index {
         let others: Vec<_> = image.others().iter().take(20).map(ToString::to_string).collect();

@@ -94,7 +94,9 @@ impl Test {
 /// 1 and 1.0 are the same number, which YAML and JSON writers do not agree on.
 fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(x), Value::Number(y)) => x == y || (x.is_f64() != y.is_f64() && x.as_f64() == y.as_f64()),
+        (Value::Number(x), Value::Number(y)) => {
+            x == y || (x.is_f64() != y.is_f64() && x.as_f64() == y.as_f64())
+        }
         _ => a == b,
     }
 }

@@ -258,9 +258,7 @@ pub enum Severity {
 }
 
 /// What of an image with an index must pass.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize, JsonSchema,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, serde::Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum IndexPolicy {
     /// The index and every image that could run.

@@ -172,9 +172,10 @@ impl Policy {
         };
         let matching =
             self.scopes.iter().filter_map(|scope| Some((narrowest(scope)?, &scope.rule)));
-        matching.max_by_key(|(narrowness, _)| *narrowness).map(|(_, rule)| rule).or(self
-            .default
-            .as_ref())
+        matching
+            .max_by_key(|(narrowness, _)| *narrowness)
+            .map(|(_, rule)| rule)
+            .or(self.default.as_ref())
     }
 
     /// All rules.

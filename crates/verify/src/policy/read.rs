@@ -143,7 +143,9 @@ pub fn parse(
 
 /// What was probably meant, from serde's words: the wrong name first, then those that are known.
 fn hint(message: &str) -> Option<String> {
-    let (_, rest) = message.split_once("unknown field `").or_else(|| message.split_once("unknown variant `"))?;
+    let (_, rest) = message
+        .split_once("unknown field `")
+        .or_else(|| message.split_once("unknown variant `"))?;
     let (found, rest) = rest.split_once('`')?;
     nearest(found, rest.split('`').skip(1).step_by(2)).map(str::to_owned)
 }
@@ -180,7 +182,8 @@ fn resolve(
     written: document::Rule,
     signers: &Signers,
 ) -> Result<Rule, PolicyContentError> {
-    let require = written.require.map(|require| requirement(place, require, signers)).transpose()?;
+    let require =
+        written.require.map(|require| requirement(place, require, signers)).transpose()?;
     let mut attestations = Vec::new();
     for one in written.attestations {
         attestations.push(attestation(place, one, require.as_ref(), signers)?);

@@ -98,7 +98,11 @@ mod tests {
             ("r.example/*", "r.example/a", true),
             ("r.example", "r.example:5000/a", false),
             ("R.Example:5000", "r.example:5000/a", true),
-            ("r.example/team/*", "r.example/team/app@sha256:1111111111111111111111111111111111111111111111111111111111111111", true),
+            (
+                "r.example/team/*",
+                "r.example/team/app@sha256:1111111111111111111111111111111111111111111111111111111111111111",
+                true,
+            ),
             ("r.example/team/*", "r.example/team/x/y", true),
             ("r.example/team/*", "r.example/team", false),
             ("r.example/team/*", "r.example/teams/app", false),
@@ -117,17 +121,26 @@ mod tests {
     #[test]
     fn the_narrower_is_greater() {
         let reference = "r.example/team/app:1";
-        let order =
-            ["r.example", "r.example/team/*", "r.example/team/app"].map(|p| narrowness(p, reference));
+        let order = ["r.example", "r.example/team/*", "r.example/team/app"]
+            .map(|p| narrowness(p, reference));
         assert!(order.is_sorted() && order.iter().all(Option::is_some), "{order:?}");
     }
 
     #[test]
     fn what_names_no_repositories_is_refused() {
         for text in [
-            "", "*", "team/app", "nginx", "r.example/", "r.example/a:1", "r.example/a*", "r.example/*/a",
-            "r.example/A", "r.example/a@sha256:1111111111111111111111111111111111111111111111111111111111111111",
-            "oci:dir", "r.example//*",
+            "",
+            "*",
+            "team/app",
+            "nginx",
+            "r.example/",
+            "r.example/a:1",
+            "r.example/a*",
+            "r.example/*/a",
+            "r.example/A",
+            "r.example/a@sha256:1111111111111111111111111111111111111111111111111111111111111111",
+            "oci:dir",
+            "r.example//*",
         ] {
             let error = Pattern::parse(text).unwrap_err();
             assert!(error.contains("host/path/*"), "{text}: {error}");

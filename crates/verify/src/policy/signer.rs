@@ -48,7 +48,9 @@ fn key_authority(
     }
     for (n, pem) in written.inline.iter().enumerate() {
         let key = PublicKey::from_pem(pem.as_bytes());
-        keys.push(key.map_err(|error| wrong(place, format!("key {} in `inline`: {error}", n + 1)))?);
+        keys.push(
+            key.map_err(|error| wrong(place, format!("key {} in `inline`: {error}", n + 1)))?,
+        );
     }
     if keys.is_empty() {
         return Err(wrong(place, "it has no key; add `files` or `inline`"));
