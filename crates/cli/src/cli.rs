@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
 use crate::{agent, compat, completions, context, host};
-use crate::{image, progress, registry, rootdisk, version};
+use crate::{image, key, progress, registry, rootdisk, sign, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -62,6 +62,11 @@ enum Command {
     /// Disks that microVMs boot from
     #[command(subcommand)]
     Rootdisk(rootdisk::Command),
+    /// Sign an image, and every image in it
+    Sign(sign::Args),
+    /// Keys that sign images
+    #[command(subcommand)]
+    Key(key::Command),
     /// Look at this machine
     #[command(subcommand)]
     Host(host::Command),
@@ -83,6 +88,8 @@ impl Cli {
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),
             Command::Rootdisk(command) => context::work(rootdisk::run(command, global)),
+            Command::Sign(args) => context::wait(sign::run(args, global)),
+            Command::Key(command) => key::run(command),
             Command::Host(command) => host::run(&command),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),

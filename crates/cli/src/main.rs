@@ -22,9 +22,11 @@ mod exit;
 mod format;
 mod host;
 mod image;
+mod key;
 mod progress;
 mod registry;
 mod rootdisk;
+mod sign;
 mod version;
 
 fn main() -> ExitCode {

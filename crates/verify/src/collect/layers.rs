@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use portolan_core::{Descriptor, Manifest};
 
+use crate::cosign::SIMPLE_SIGNING;
 use crate::evidence::Content;
 
-const SIMPLE_SIGNING: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const DSSE: &str = "application/vnd.dsse.envelope.v1+json";
 /// What comes after it is the version, in one of two spellings.
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";

@@ -15,12 +15,13 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use portolan_core::{Descriptor, Digest, Document, Manifest, Tag, Target};
+use portolan_core::{Descriptor, Digest, Document, Manifest, Target};
 use portolan_registry::ErrorClass;
 use portolan_registry::client::Fetched;
 use portolan_registry::images::{ImageError, Place};
 use serde::Serialize;
 
+use crate::cosign;
 use crate::evidence::{Carrier, Evidence};
 use crate::subject::Subject;
 
@@ -294,13 +295,6 @@ impl Collector<'_> {
         let content = used.content(&artifact.manifest, layer, bytes);
         Ok(Evidence { artifact: artifact.digest, carrier: artifact.carrier.clone(), content })
     }
-}
-
-/// Where cosign 2 writes; none for a digest that is too long for a tag.
-fn tag(subject: &Digest, suffix: &str) -> Option<(Carrier, Target)> {
-    let text = format!("{}-{}.{suffix}", subject.algorithm(), subject.hex());
-    let tag: Tag = text.parse().ok()?;
-    Some((Carrier::Tag(tag.clone()), Target::Tag(tag)))
 }
 
 /// Whether the bytes are what their digest says and are only no manifest that we know, such as the

@@ -175,3 +175,11 @@ fn secrets_do_not_show_themselves() {
     let shown = format!("{key:?}");
     assert!(shown.starts_with("PrivateKey(… of PublicKey(ECDSA P-256 "), "{shown}");
 }
+#[test]
+fn a_key_made_by_cosign_opens() {
+    let file = include_bytes!("../../tests/data/cosign.key");
+    let password = Password::new(b"portolan".to_vec());
+    let key = PrivateKey::from_pem(file, Some(&password)).unwrap();
+    let public = PublicKey::from_pem(include_bytes!("../../tests/data/cosign.pub")).unwrap();
+    assert_eq!(*key.public(), public);
+}

@@ -2,6 +2,8 @@
 //! and the trusted root that names them. Everything is signed for real.
 #![allow(dead_code, reason = "every file uses a part of it")]
 
+pub(crate) mod fulcio;
+
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
@@ -111,7 +113,7 @@ impl Log {
         Self(PrivateKey::generate().unwrap())
     }
 
-    fn id(&self) -> Vec<u8> {
+    pub(crate) fn id(&self) -> Vec<u8> {
         Digest::sha256(self.0.public().as_der()).as_bytes().to_vec()
     }
 

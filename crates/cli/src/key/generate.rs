@@ -1,0 +1,93 @@
+//! `portolan key generate --output PREFIX`
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use portolan_verify::key::{Password, PrivateKey};
+
+use crate::exit::{Exit, Failure};
+use crate::format;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  portolan key generate --output release\n  \
+    COSIGN_PASSWORD=$(pass show release) portolan key generate --output release\n\n\
+    Writes release.key (mode 0600, encrypted) and release.pub. The password comes from \
+    COSIGN_PASSWORD, else it is asked for twice. Nothing is ever overwritten.")]
+pub(crate) struct Args {
+    /// Path and beginning of the names of the two files
+    #[arg(long, value_name = "PREFIX", default_value = "portolan")]
+    output: PathBuf,
+}
+
+pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
+    let with = |suffix: &str| {
+        let mut name = args.output.clone().into_os_string();
+        name.push(suffix);
+        PathBuf::from(name)
+    };
+    let (private, public) = (with(".key"), with(".pub"));
+    // Before the password is asked for: nobody types one for nothing.
+    for path in [&private, &public] {
+        if path.symlink_metadata().is_ok() {
+            return Err(taken(path));
+        }
+    }
+    let password = choose().map_err(Failure::usage)?;
+    let broken = |error| Failure::new(Exit::Transport, error);
+    let key = PrivateKey::generate().map_err(broken)?;
+    let sealed = key.to_encrypted_pem(&password).map_err(broken)?;
+    write(&private, 0o600, &sealed)?;
+    if let Err(failure) = write(&public, 0o644, &key.public().to_pem()) {
+        // Half a pair is of no use, and it would be in the way of the next attempt.
+        let _ = std::fs::remove_file(&private);
+        return Err(failure);
+    }
+    let fingerprint = key.public().fingerprint();
+    format::write(&format!("{}\n{}\n", private.display(), public.display()))?;
+    format::tell(&format!("the key is sha256:{fingerprint}; keep {} secret", private.display()));
+    Ok(Exit::Ok)
+}
+
+fn taken(path: &Path) -> Failure {
+    let error = anyhow::anyhow!(
+        "{} is there already and is not overwritten: what it signed would no longer verify; choose another --output",
+        path.display()
+    );
+    Failure::usage(error)
+}
+
+/// A typed password is typed twice: a slip would lock the key away.
+fn choose() -> anyhow::Result<Password> {
+    if std::env::var_os(super::PASSWORD).is_some() {
+        return super::password("").map(|password| password.expect("it is set"));
+    }
+    let first = super::password("Password for the new key: ")?;
+    let second = super::password("The same again: ")?;
+    match (first, second) {
+        (Some(first), Some(second)) => {
+            anyhow::ensure!(first == second, "the two passwords differ");
+            Ok(first)
+        }
+        _ => anyhow::bail!("no password: set {} or use a terminal", super::PASSWORD),
+    }
+}
+
+fn write(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
+    let open = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    let written = match open {
+        Ok(file) => fill(file, text),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken(path)),
+        Err(error) => Err(error),
+    };
+    written
+        .with_context(|| format!("write {}", path.display()))
+        .map_err(|error| Failure::new(Exit::Transport, error))
+}
+
+fn fill(mut file: File, text: &str) -> std::io::Result<()> {
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
