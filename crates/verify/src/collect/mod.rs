@@ -211,8 +211,10 @@ impl Collector<'_> {
         let listed: BTreeSet<Digest> = listed.iter().map(|entry| entry.digest).collect();
         self.bounded("artifacts", listed.len() as u64, self.limits.referrers as u64)?;
         let asked = listed.into_iter().map(|digest| (Carrier::Referrer, Target::Digest(digest)));
-        let asked =
-            asked.chain(["sig", "att"].into_iter().filter_map(|suffix| tag(&subject, suffix)));
+        let asked = asked.chain(["sig", "att"].map(|suffix| {
+            let tag = cosign::tag(&subject, suffix);
+            (Carrier::Tag(tag.clone()), Target::Tag(tag))
+        }));
         let fetched: Vec<_> = stream::iter(asked)
             .map(|(carrier, target)| self.fetch(carrier, target))
             .buffered(self.limits.concurrency)

@@ -4,7 +4,7 @@ use std::fmt;
 
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use crate::authority::RefusalCode;
 use crate::collect::PassedOver;
@@ -71,7 +71,7 @@ pub struct SubjectAnswer {
     /// Index or image.
     pub kind: Kind,
     /// What it runs on; none for an index.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
     pub platform: Option<Platform>,
     /// Whether everything asked for is there.
     pub verified: bool,
@@ -81,6 +81,14 @@ pub struct SubjectAnswer {
     pub passed_over: Vec<PassedOver>,
     /// Why it is not verified.
     pub reasons: Vec<Reason>,
+}
+
+/// As people write it: `linux/arm64`.
+fn shown<S: Serializer>(platform: &Option<Platform>, serializer: S) -> Result<S::Ok, S::Error> {
+    match platform {
+        Some(platform) => serializer.collect_str(platform),
+        None => serializer.serialize_none(),
+    }
 }
 
 /// What one signer of the policy says of one piece of evidence.

@@ -24,6 +24,7 @@ pub use condition::Condition;
 pub use document::{IndexPolicy, Package, PartialMeaning, Severity};
 pub use read::{LoadPolicyError, PolicyContentError, load, parse};
 pub use scope::Pattern;
+pub use signer::pattern;
 
 use crate::authority::Authority;
 use crate::subjects::{Missing, Wanted};
@@ -205,26 +206,32 @@ impl Rule {
     }
 
     /// The machines that a question means: what it names, else this rule's own. `nodes` are those of
-    /// the cluster where that is known; without them it is all that the image has.
-    pub fn wanted(
+    /// the cluster where that is known; without them it is all that the image has. `host` is only
+    /// asked where it matters.
+    pub fn wanted<E>(
         &self,
         named: &[PartialPlatform],
-        host: &Platform,
         nodes: Option<&Wanted>,
-    ) -> Wanted {
-        let named = named.iter().map(|one| match self.partial {
-            PartialMeaning::Host => PartialPlatform::from(&one.filled_from(host)),
-            PartialMeaning::Wildcard => one.clone(),
-        });
-        if let Some(named) = Wanted::of(named) {
-            return named;
-        }
+        host: impl FnOnce() -> Result<Platform, E>,
+    ) -> Result<Wanted, E> {
+        let fill =
+            self.partial == PartialMeaning::Host && !named.iter().all(PartialPlatform::is_whole);
         let all = Wanted::all;
-        match &self.platforms {
-            PlatformDefault::Host => Wanted::of([PartialPlatform::from(host)]).unwrap_or_else(all),
+        if !named.is_empty() {
+            let host = if fill { Some(host()?) } else { None };
+            let meant = named.iter().map(|one| match &host {
+                Some(host) => PartialPlatform::from(&one.filled_from(host)),
+                None => one.clone(),
+            });
+            return Ok(Wanted::of(meant).unwrap_or_else(all));
+        }
+        Ok(match &self.platforms {
+            PlatformDefault::Host => {
+                Wanted::of([PartialPlatform::from(&host()?)]).unwrap_or_else(all)
+            }
             PlatformDefault::Nodes => nodes.cloned().unwrap_or_else(all),
             PlatformDefault::All => all(),
             PlatformDefault::List(list) => list.clone(),
-        }
+        })
     }
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regex::RegexBuilder;
+use regex::{Regex, RegexBuilder};
 
 use super::document::{self, Log};
 use super::read::{PolicyContentError, ReadFile, wrong};
@@ -83,12 +83,16 @@ fn keyless_authority(
 fn matched(place: &str, written: &document::Match) -> Result<Match, PolicyContentError> {
     match (&written.exact, &written.regex) {
         (Some(exact), None) if !exact.is_empty() => Ok(Match::Exact(exact.clone())),
-        (None, Some(pattern)) if !pattern.is_empty() => {
-            let regex = RegexBuilder::new(pattern).size_limit(MAX_PATTERN).build();
-            Ok(Match::Regex(regex.map_err(|error| wrong(place, error.to_string()))?))
+        (None, Some(text)) if !text.is_empty() => {
+            Ok(Match::Regex(pattern(text).map_err(|what| wrong(place, what))?))
         }
         _ => Err(wrong(place, "it has exactly one of `exact` and `regex`, and it is not empty")),
     }
+}
+
+/// A pattern that does not take much memory; or what is wrong with it.
+pub fn pattern(text: &str) -> Result<Regex, String> {
+    RegexBuilder::new(text).size_limit(MAX_PATTERN).build().map_err(|error| error.to_string())
 }
 
 fn root(place: &str, file: &Path, read: ReadFile<'_>) -> Result<TrustedRoot, PolicyContentError> {
