@@ -174,6 +174,9 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         as_bundle(&value)
     };
     let text = |text: &str| Content::Bundle(text.to_owned().into());
+    let mut entries = good.clone();
+    let entry = Log::new().entry(&dsse_entry(&good["dsseEnvelope"], ""), NOON);
+    entries["verificationMaterial"]["tlogEntries"] = json!(vec![entry; 9]);
     let mut two = good.clone();
     let signature = two["dsseEnvelope"]["signatures"][0].clone();
     two["dsseEnvelope"]["signatures"].as_array_mut().unwrap().push(signature);
@@ -189,6 +192,7 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         ("no envelope", without("/dsseEnvelope")),
         ("no payload", without("/dsseEnvelope/payload")),
         ("two signatures", as_bundle(&two)),
+        ("many log entries", as_bundle(&entries)),
         (
             "many signatures",
             Content::Attestation { envelope: many, annotations: Default::default() },
@@ -199,6 +203,22 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         let refusal = refused(judge(&trusting(&[&key]), &image, content));
         assert_eq!(refusal.code, RefusalCode::Malformed, "{name}: {refusal}");
         assert!(refusal.message.len() < 1000, "{name}: {}", refusal.message.len());
+    }
+}
+
+#[test]
+fn no_refusal_plays_with_a_terminal() {
+    let (key, image) = (key(), subject("image"));
+    let hostile = "\u{1b}]0;x\u{7}\u{202e}\n";
+    let mut kind = key_bundle(&key, &image.descriptor.digest);
+    kind["mediaType"] = json!(hostile);
+    let mut hint = key_bundle(&PrivateKey::generate().unwrap(), &image.descriptor.digest);
+    hint["verificationMaterial"]["publicKey"]["hint"] = json!(hostile);
+    for content in [as_bundle(&kind), as_bundle(&hint)] {
+        let refusal = refused(judge(&trusting(&[&key]), &image, content));
+        assert!(refusal.message.contains("x"), "{refusal:?}");
+        let plays = |c: char| c.is_control() || c == '\u{202e}';
+        assert!(!refusal.message.contains(plays), "{refusal:?}");
     }
 }
 
