@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
 use crate::{agent, compat, completions, context, host};
-use crate::{image, key, progress, registry, rootdisk, sign, version};
+use crate::{image, key, progress, registry, rootdisk, sign, verify, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -16,7 +16,7 @@ Exit codes:
   3  cannot tell
   4  not found (image, tag, file)
   5  transport, server or disk trouble
-  6  the image has no compatibility artifact
+  6  the image has no compatibility artifact, or no policy speaks of it
   130  interrupted";
 
 /// The right bits to the right machine, from build to boot
@@ -64,6 +64,9 @@ enum Command {
     /// Disks that microVMs boot from
     #[command(subcommand)]
     Rootdisk(rootdisk::Command),
+    /// Is an image what its makers signed, the index and what would run of it?
+    #[command(subcommand)]
+    Verify(verify::Command),
     /// Sign an image, and every image in it
     Sign(sign::Args),
     /// Keys that sign images
@@ -90,6 +93,7 @@ impl Cli {
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),
             Command::Rootdisk(command) => context::work(rootdisk::run(command, global)),
+            Command::Verify(command) => verify::run(command, global),
             Command::Sign(args) => context::wait(sign::run(args, global)),
             Command::Key(command) => key::run(command),
             Command::Host(command) => host::run(&command),

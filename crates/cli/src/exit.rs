@@ -19,7 +19,7 @@ pub(crate) enum Exit {
     NotFound = 4,
     /// Network, server or disk trouble.
     Transport = 5,
-    /// Nothing says what the image needs.
+    /// Nothing says what the image needs, or no policy speaks of it.
     NoArtifact = 6,
     /// Somebody asked it to stop, and it cleaned up: what a shell says of Ctrl-C.
     Interrupted = 130,

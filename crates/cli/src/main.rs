@@ -27,6 +27,7 @@ mod progress;
 mod registry;
 mod rootdisk;
 mod sign;
+mod verify;
 mod version;
 
 fn main() -> ExitCode {

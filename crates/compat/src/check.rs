@@ -41,7 +41,7 @@ fn roots(spec: &Spec, options: &Options<'_>) -> Result<Vec<NamespaceId>, NoSuchR
     for name in options.roots {
         let id = spec.find(name).ok_or_else(|| {
             let names = spec.namespaces().map(|(_, namespace)| namespace.name.as_str());
-            let near = crate::suggest::nearest(name, names).map(str::to_owned);
+            let near = portolan_core::suggest::nearest(name, names).map(str::to_owned);
             NoSuchRootError { name: crate::text::short(name), near }
         })?;
         if !ids.contains(&id) {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::json::Place;
-use crate::suggest::nearest;
+use portolan_core::suggest::nearest;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]

@@ -6,10 +6,10 @@
 
 use regex::Regex;
 
-use crate::suggest::nearest;
 use crate::text::short;
 use crate::verdict::Verdict;
 use crate::version::Version;
+use portolan_core::suggest::nearest;
 
 /// A pattern may take this much memory, in bytes. Those that authors write take a few thousand;
 /// `(a{100}){100}` is refused before it is built.

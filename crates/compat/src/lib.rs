@@ -5,7 +5,7 @@
 //! | `affinity` | what requirements mean for the labels of a cluster's nodes |
 //! | `artifact` | how a spec is attached to an image and found again |
 //! | `json` | JSON with lines and columns |
-//! | `diagnostic`, `suggest` | what is wrong with a document, and what was meant |
+//! | `diagnostic` | what is wrong with a document, and what was meant |
 //! | `document` | the spec: a graph of namespaces |
 //! | `plugins` | what a spec can ask of a host, and what facts say to it |
 //! | `value`, `expression`, `range`, `version` | what can be asked of one value |
@@ -33,7 +33,6 @@ pub mod range;
 pub mod report;
 pub mod requirements;
 pub mod schema;
-mod suggest;
 pub mod text;
 pub mod value;
 pub mod verdict;

@@ -12,6 +12,7 @@ pub mod platform;
 mod quote;
 pub mod reference;
 pub mod select;
+pub mod suggest;
 
 pub use digest::{Algorithm, Digest, Hasher};
 pub use hex::hex;

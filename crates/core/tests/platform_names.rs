@@ -1,6 +1,7 @@
 //! How platforms are written, read and normalised.
 
 use portolan_core::Platform;
+use portolan_core::platform::PartialPlatform;
 use portolan_core::platform::{NormaliseWarning, ParsePlatformError, containerd};
 use proptest::prelude::*;
 
@@ -243,4 +244,39 @@ proptest! {
         }
         let _ = Platform::parse_on(&text, &Platform::new("linux", "amd64"));
     }
+}
+
+#[test]
+fn half_a_name_means_every_platform_that_has_it() {
+    for (text, shown, os, architecture) in [
+        ("linux/arm64", "linux/arm64", Some("linux"), Some("arm64")),
+        ("Linux/x86_64", "linux/amd64", Some("linux"), Some("amd64")),
+        ("linux/arm64/v8", "linux/arm64", Some("linux"), Some("arm64")),
+        ("linux/arm", "linux/arm", Some("linux"), Some("arm")),
+        ("linux/armhf", "linux/arm/v7", Some("linux"), Some("arm")),
+        ("*/aarch64", "*/arm64", None, Some("arm64")),
+        ("arm64", "*/arm64", None, Some("arm64")),
+        ("windows", "windows/*", Some("windows"), None),
+        ("windows(10.0.20348)/*", "windows(10.0.20348)/*", Some("windows"), None),
+        ("linux/*", "linux/*", Some("linux"), None),
+        ("*", "*", None, None),
+        ("*/*", "*", None, None),
+    ] {
+        let partial: PartialPlatform = text.parse().unwrap_or_else(|e| panic!("{text}: {e}"));
+        assert_eq!(partial.to_string(), shown, "{text}");
+        assert_eq!((partial.os(), partial.architecture()), (os, architecture), "{text}");
+        assert_eq!(shown.parse::<PartialPlatform>().unwrap(), partial, "{text}");
+    }
+    for text in ["", "*/", "/*", "nonsense", "*/*/v7", "l*/amd64", "linux/a*", "*/a/b/c"] {
+        assert!(text.parse::<PartialPlatform>().is_err(), "{text}");
+    }
+}
+
+#[test]
+fn the_wider_covers_the_narrower() {
+    let of = |text: &str| text.parse::<PartialPlatform>().unwrap();
+    assert!(of("*").covers(&of("linux/arm64")) && of("linux/*").covers(&of("linux/arm64")));
+    assert!(of("linux/arm").covers(&of("linux/arm/v6")));
+    assert!(!of("linux/arm/v6").covers(&of("linux/arm")));
+    assert!(!of("linux/arm64").covers(&of("linux/*")) && !of("*/arm64").covers(&of("linux/*")));
 }

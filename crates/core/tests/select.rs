@@ -3,7 +3,8 @@
 use portolan_core::manifest::media_type;
 use portolan_core::platform::{HostPlatform, Platform, Support};
 use portolan_core::select::{
-    Candidates, MAX_DEPTH, MAX_ENTRIES, MAX_QUESTIONS, Outcome, Question, may_run, select,
+    Candidates, MAX_DEPTH, MAX_ENTRIES, MAX_QUESTIONS, Outcome, Question, may_run, may_run_on,
+    select,
 };
 use portolan_core::{Descriptor, Digest, Index};
 use proptest::prelude::*;
@@ -457,5 +458,48 @@ proptest! {
         let plain = select_in(write(&[("a", "1"), ("b", "2"), ("c", "3")], &["x", "y", "z"]));
         prop_assert_eq!(plain, Digest::sha256(b"2"));
         prop_assert_eq!(select_in(write(&annotations, &features)), plain);
+    }
+}
+
+#[test]
+fn of_machines_known_by_half_every_entry_that_one_might_run_is_found() {
+    let platforms = [
+        "linux/amd64",
+        "linux/amd64/v3",
+        "linux/arm64",
+        "linux/arm/v6",
+        "windows(10.0.17763.1)/amd64",
+        "windows(10.0.20348.1)/amd64",
+        "unknown/unknown",
+    ];
+    let entries: Vec<_> = platforms
+        .iter()
+        .map(|text| Descriptor {
+            platform: Some(text.parse().unwrap()),
+            ..Descriptor::of(media_type::OCI_MANIFEST, text.as_bytes())
+        })
+        .collect();
+    let index = Index::new(entries);
+    let candidates = Candidates::new(Digest::sha256(&index.to_vec()), &index);
+    for (wanted, expected) in [
+        ("linux/amd64", &[0, 1][..]),
+        ("linux/arm64", &[2, 3]),
+        ("linux/arm/v7", &[3]),
+        ("*/amd64", &[0, 1, 4, 5]),
+        ("*/arm64", &[2, 3]),
+        ("linux/*", &[0, 1, 2, 3]),
+        ("windows/*", &[4, 5]),
+        ("windows/amd64", &[4, 5]),
+        ("windows(10.0.20348)/amd64", &[5]),
+        ("windows(10.0.17763.9)/*", &[4]),
+        ("linux/s390x", &[]),
+        ("*", &[0, 1, 2, 3, 4, 5]),
+    ] {
+        let found: Vec<_> = may_run_on(&candidates, &wanted.parse().unwrap())
+            .into_iter()
+            .map(|(descriptor, _)| descriptor.digest)
+            .collect();
+        let expected: Vec<_> = expected.iter().map(|n| index.manifests[*n].digest).collect();
+        assert_eq!(found, expected, "{wanted}");
     }
 }

@@ -88,3 +88,10 @@ pub enum RefusalCode {
     /// An algorithm or form that is not taken.
     Unsupported,
 }
+
+impl fmt::Display for RefusalCode {
+    /// As in JSON.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        serde::Serialize::serialize(self, f)
+    }
+}

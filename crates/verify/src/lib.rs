@@ -7,9 +7,16 @@
 #![warn(missing_docs)]
 
 pub mod authority;
+pub mod collect;
+pub mod contract;
 pub mod cosign;
+pub mod decision;
 pub mod evidence;
 pub mod key;
+pub mod pod;
+pub mod policy;
 pub mod sign;
 pub mod sigstore;
 pub mod subject;
+pub mod subjects;
+pub mod verify;

@@ -3,7 +3,8 @@
 use portolan_core::{Descriptor, Platform};
 
 /// What a subject is in the image that it belongs to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum Kind {
     /// A list of manifests for platforms.
     Index,

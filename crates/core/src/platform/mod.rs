@@ -6,6 +6,7 @@
 //! | question | answer |
 //! |---|---|
 //! | what does this text name? | [`Platform::from_str`](std::str::FromStr), [`Platform::parse_on`] |
+//! | which machines does half a name mean? | [`PartialPlatform`] |
 //! | are these two names the same thing? | [`Platform::normalised`] |
 //! | how far does this processor go? | [`level`] |
 //! | does what runs this also run that? | [`Platform::satisfies`] |
@@ -17,8 +18,9 @@ mod host;
 pub mod level;
 mod normalise;
 mod parse;
+mod partial;
 mod satisfies;
-mod windows;
+pub(crate) mod windows;
 
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +28,7 @@ pub use host::{HostPlatform, Support};
 pub use level::Level;
 pub use normalise::NormaliseWarning;
 pub use parse::ParsePlatformError;
+pub use partial::PartialPlatform;
 pub use satisfies::{Fit, Mismatch};
 
 /// Operating system and processor an image is made for, or a host has.

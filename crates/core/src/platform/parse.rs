@@ -128,23 +128,41 @@ impl Platform {
         if parts.architecture.is_some() {
             return text.parse();
         }
-        let alone = Platform::new(&parts.os, &parts.os).normalised();
-        if KNOWN_OS.contains(&alone.os.as_str()) {
-            return Ok(Self {
-                os: alone.os,
+        Ok(match word(text)? {
+            Word::Os(alone) => Self {
                 architecture: host.architecture.clone(),
                 variant: host.variant.clone(),
-                os_version: parts.os_version,
                 os_features: parts.os_features,
-            });
-        }
-        // `arm64(10.0)` says a version of an architecture, which means nothing.
-        let bare = parts.os_version.is_none() && parts.os_features.is_empty();
-        if bare && KNOWN_ARCHITECTURES.contains(&alone.architecture.as_str()) {
-            return Ok(Self { os: host.os.clone(), ..alone });
-        }
-        Err(ParsePlatformError::UnknownWord(quote(text)))
+                ..alone
+            },
+            Word::Architecture(alone) => Self { os: host.os.clone(), ..alone },
+        })
     }
+}
+
+/// What a word that stands alone names; none where it is neither.
+pub(super) enum Word {
+    Os(Platform),
+    Architecture(Platform),
+}
+
+/// Reads a word that stands alone, under its usual name: the half that it does not name is empty.
+pub(super) fn word(text: &str) -> Result<Word, ParsePlatformError> {
+    let parts = split(text)?;
+    let alone = Platform::new(&parts.os, &parts.os).normalised();
+    if parts.architecture.is_none() && KNOWN_OS.contains(&alone.os.as_str()) {
+        let os = Platform { os_version: parts.os_version, ..Platform::new(&alone.os, "") };
+        return Ok(Word::Os(os));
+    }
+    // `arm64(10.0)` says a version of an architecture, which means nothing.
+    let bare = parts.os_version.is_none() && parts.os_features.is_empty();
+    if bare
+        && parts.architecture.is_none()
+        && KNOWN_ARCHITECTURES.contains(&alone.architecture.as_str())
+    {
+        return Ok(Word::Architecture(Platform { os: String::new(), ..alone }));
+    }
+    Err(ParsePlatformError::UnknownWord(quote(text)))
 }
 
 fn split(text: &str) -> Result<Parts, ParsePlatformError> {

@@ -28,7 +28,7 @@ impl Version {
 /// Before Server 2022 the builds must be equal. From there on a host runs containers back to the
 /// long-term release before the one it belongs to. An image without a version makes no demand,
 /// and a host whose version is not known takes every one, as runtimes do.
-pub(super) fn fits(host: Option<&str>, image: Option<&str>) -> bool {
+pub(crate) fn fits(host: Option<&str>, image: Option<&str>) -> bool {
     let (Some(host), Some(image)) = (host.and_then(Version::parse), image) else { return true };
     let Some(image) = Version::parse(image) else { return false };
     if (host.0, host.1) != (image.0, image.1) {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use super::candidates::{Candidates, Entry, State};
 use super::report::{Considered, NoMatch, Outcome, Selection};
 use crate::manifest::{Descriptor, media_type};
-use crate::platform::{Fit, HostPlatform, Platform, containerd};
+use crate::platform::{Fit, HostPlatform, PartialPlatform, Platform, containerd, windows};
 
 /// What BuildKit writes on the entries that hold an image's attestations.
 const ATTESTATION: (&str, &str) = ("vnd.docker.reference.type", "attestation-manifest");
@@ -45,17 +45,37 @@ pub fn select(candidates: &Candidates, host: &HostPlatform) -> Result<Selection,
 /// `artifactType`, so the word must not hide an entry from verification. A nested index that was
 /// not opened is returned itself, because anything may be in it.
 pub fn may_run<'a>(candidates: &'a Candidates, host: &HostPlatform) -> Vec<&'a Descriptor> {
-    let fallbacks = containerd::fallbacks(&host.platform);
+    let wanted = PartialPlatform::from(&host.platform);
+    may_run_on(candidates, &wanted).into_iter().map(|(descriptor, _)| descriptor).collect()
+}
+
+/// [`may_run`] for machines of which only a part is known: whatever is not said may be anything.
+/// With each entry comes what it runs on, as far as that is known.
+pub fn may_run_on<'a>(
+    candidates: &'a Candidates,
+    wanted: &PartialPlatform,
+) -> Vec<(&'a Descriptor, Option<&'a Platform>)> {
     let might = |entry: &&Entry| match &entry.state {
-        State::For(platform) => {
-            shares_architecture(&host.platform, platform)
-                || fallbacks.iter().any(|wanted| containerd::matches(wanted, platform))
-        }
+        State::For(platform) => runs_somewhere(wanted, platform),
         State::ForNone => !is_artifact(&entry.descriptor),
         State::PlatformOpen | State::IndexOpen | State::TooDeep | State::TooMany => true,
         State::Cycle | State::Repeated | State::NotAnImage => false,
     };
-    candidates.entries.iter().filter(might).map(|entry| &entry.descriptor).collect()
+    let found = candidates.entries.iter().filter(might);
+    found.map(|entry| (&entry.descriptor, entry.platform())).collect()
+}
+
+/// Whether some machine that `wanted` speaks of might run `image`. The machine that is best for
+/// the image is the one that has what the image says wherever nothing is known.
+fn runs_somewhere(wanted: &PartialPlatform, image: &Platform) -> bool {
+    if wanted.is_any() && image.is_unknown() {
+        return false;
+    }
+    let machine = wanted.filled_from(&image.normalised());
+    let fits = shares_architecture(&machine, image)
+        || containerd::fallbacks(&machine).iter().any(|one| containerd::matches(one, image));
+    fits && (machine.os != "windows"
+        || windows::fits(machine.os_version.as_deref(), image.os_version.as_deref()))
 }
 
 /// Under our names or under containerd's, which differ for `arm/v9`.

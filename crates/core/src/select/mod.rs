@@ -28,6 +28,6 @@ mod levels;
 mod report;
 
 pub use candidates::{Candidates, MAX_DEPTH, MAX_ENTRIES, MAX_QUESTIONS, Question};
-pub use decide::{may_run, select};
+pub use decide::{may_run, may_run_on, select};
 pub use levels::{LevelChoice, by_level};
 pub use report::{Considered, NoMatch, Outcome, Selection};

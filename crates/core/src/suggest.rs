@@ -1,10 +1,7 @@
 //! "Did you mean …?"
 
 /// The candidate nearest to `wrong`, if one is near enough to be meant.
-pub(crate) fn nearest<'a>(
-    wrong: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     // A third of the letters may be wrong; more is another word.
     let limit = (wrong.chars().count() / 3).clamp(1, 4);
     candidates

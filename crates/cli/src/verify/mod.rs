@@ -1,0 +1,51 @@
+//! `portolan verify …`: is what would run what its makers signed?
+
+use std::path::Path;
+
+use portolan_core::Platform;
+use portolan_host::Host;
+use portolan_registry::durable;
+
+use crate::cli::Global;
+use crate::context::{self, root_failure};
+use crate::exit::{Exit, Failure};
+
+mod image;
+mod pod_platforms;
+mod signers;
+mod table;
+
+#[derive(Debug, clap::Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "one per run")]
+pub(crate) enum Command {
+    /// Say whether an image is signed as a policy asks, and why
+    Image(image::Args),
+    /// Say on which platforms a pod might run
+    PodPlatforms(pod_platforms::Args),
+}
+
+pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
+    match command {
+        Command::Image(args) => context::wait(image::run(args, global)),
+        Command::PodPlatforms(args) => pod_platforms::run(&args),
+    }
+}
+
+/// What this machine is, for what is not said otherwise.
+fn this_host() -> Result<Platform, Failure> {
+    let host = Host::here().map_err(root_failure)?;
+    let host = host.platform().map_err(|error| Failure::new(Exit::CannotTell, error))?;
+    Ok(host.platform)
+}
+
+/// A file as a whole, up to `limit`.
+fn read(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
+    match durable::read_bounded(file, limit) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => {
+            let error = anyhow::anyhow!("there is no {}", file.display());
+            Err(Failure::new(Exit::NotFound, error))
+        }
+        Err(error) => Err(Failure::usage(error)),
+    }
+}

@@ -1,0 +1,298 @@
+//! What lists of parts and of weaknesses say, and whether they may.
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::answer::{Reason, ReasonCode};
+use super::quorum::unmet;
+use super::{Examined, votes};
+use crate::authority::{Accepted, Claim};
+use crate::collect::{CYCLONEDX, SARIF, SPDX};
+use crate::evidence::Content;
+use crate::policy::{Rule, SbomRule, Severity, VulnerabilityRule};
+
+/// Statements that are a list of parts, and of weaknesses. What follows is a version.
+const SBOM_PREDICATES: [&str; 2] = ["https://spdx.dev/Document", "https://cyclonedx.org/bom"];
+const VULNERABILITY_PREDICATES: [&str; 1] = ["https://cosign.sigstore.dev/attestation/vuln"];
+/// Things in a document that are told; the rest is counted.
+const MAX_TOLD: usize = 5;
+/// How deep components of CycloneDX may lie inside each other.
+const MAX_DEPTH: usize = 16;
+
+/// Something that a document may not say.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding(pub String);
+
+/// A document that counts.
+struct Counted {
+    value: Option<Value>,
+    time: Option<Timestamp>,
+}
+
+/// Why the documents that `rule` asks for do not do.
+pub(super) fn decide(rule: &Rule, examined: &Examined, now: Timestamp) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    if let Some(sbom) = &rule.sbom {
+        let types = |t: &str| SPDX.contains(&t) || t == CYCLONEDX;
+        let counted = counted(rule, examined, sbom.allow_unsigned, &SBOM_PREDICATES, types);
+        reasons.extend(counted.and_then(|all| clean_sboms(sbom, &all)).err());
+    }
+    if let Some(weaknesses) = &rule.vulnerabilities {
+        let types = |t: &str| t == SARIF;
+        let allow = weaknesses.allow_unsigned;
+        let counted = counted(rule, examined, allow, &VULNERABILITY_PREDICATES, types);
+        reasons.extend(counted.and_then(|all| clean_newest(weaknesses, &all, now)).err());
+    }
+    reasons
+}
+
+/// The documents of one kind that count: those in statements of the signers that the rule requires,
+/// and where it allows them those that are attached without a signature.
+fn counted(
+    rule: &Rule,
+    examined: &Examined,
+    allow_unsigned: bool,
+    predicates: &[&str],
+    is_type: impl Fn(&str) -> bool,
+) -> Result<Vec<Counted>, Reason> {
+    let signed = examined.accepted().filter(|(_, accepted)| match &accepted.claim {
+        Claim::Statement { predicate_type, .. } => {
+            predicates.iter().any(|known| predicate_type.starts_with(known))
+        }
+        Claim::Signature => false,
+    });
+    let signed: Vec<_> = signed.collect();
+    let by_all = rule
+        .require
+        .as_ref()
+        .is_some_and(|require| unmet(require, &votes(signed.iter().copied())).is_none());
+    let mut all: Vec<_> = signed.iter().map(|(_, accepted)| of_statement(accepted)).collect();
+    if !allow_unsigned && !by_all {
+        let kinds = predicates.join(" or ");
+        let message = format!("no statement {kinds} by the signers that are required");
+        return Err(Reason::new(ReasonCode::DocumentMissing, message));
+    }
+    if allow_unsigned {
+        all.extend(examined.documents.iter().filter_map(|piece| match &piece.content {
+            Content::Document { artifact_type, media_type, created, bytes }
+                if is_type(media_type) || is_type(artifact_type) =>
+            {
+                let time = created.as_deref().and_then(|text| text.parse().ok());
+                Some(Counted { value: serde_json::from_slice(bytes).ok(), time })
+            }
+            _ => None,
+        }));
+    }
+    match all.is_empty() {
+        true => Err(Reason::new(ReasonCode::DocumentMissing, "no such document is attached")),
+        false => Ok(all),
+    }
+}
+
+/// The time is the one that somebody else proves, else the one that the signer says.
+fn of_statement(accepted: &Accepted) -> Counted {
+    let Claim::Statement { predicate, .. } = &accepted.claim else {
+        return Counted { value: None, time: None };
+    };
+    let said = predicate.pointer("/metadata/scanFinishedOn").and_then(Value::as_str);
+    let time = accepted.signed_at.or_else(|| said.and_then(|text| text.parse().ok()));
+    let inner = predicate.pointer("/scanner/result").unwrap_or(predicate);
+    Counted { value: Some(inner.clone()), time }
+}
+
+fn clean_sboms(rule: &SbomRule, all: &[Counted]) -> Result<(), Reason> {
+    for one in all {
+        let found = one.value.as_ref().map(|value| findings_in_sbom(rule, value));
+        told("the list of parts", found.unwrap_or(Err("it is not JSON")))?;
+    }
+    Ok(())
+}
+
+/// Only the newest counts: what was found later was not known before. Without a time none is newer
+/// than another, and all count.
+fn clean_newest(rule: &VulnerabilityRule, all: &[Counted], now: Timestamp) -> Result<(), Reason> {
+    let newest = all.iter().map(|one| one.time).max().flatten();
+    if let Some(age) = rule.maximum_age {
+        let old = newest.is_none_or(|time| now.duration_since(time) > age);
+        let future = newest.is_some_and(|time| time > now);
+        if old || future {
+            let when =
+                newest.map_or_else(|| "at a time it does not say".to_owned(), |t| t.to_string());
+            let message =
+                format!("the newest list of weaknesses was made {when}, and it may be {age:#} old");
+            return Err(Reason::new(ReasonCode::DocumentViolation, message));
+        }
+    }
+    for one in all.iter().filter(|one| one.time == newest) {
+        let found = one.value.as_ref().map(|value| findings_in_sarif(rule, value));
+        told("the list of weaknesses", found.unwrap_or(Err("it is not JSON")))?;
+    }
+    Ok(())
+}
+
+fn told(what: &str, found: Result<Vec<Finding>, &'static str>) -> Result<(), Reason> {
+    let message = match found {
+        Ok(found) if found.is_empty() => return Ok(()),
+        Ok(found) => {
+            let some: Vec<_> = found.iter().take(MAX_TOLD).map(|one| one.0.as_str()).collect();
+            let more = found.len().saturating_sub(MAX_TOLD);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{what} has {}{more}", some.join(", "))
+        }
+        Err(problem) => format!("{what} cannot be read: {problem}"),
+    };
+    Err(Reason::new(ReasonCode::DocumentViolation, message))
+}
+
+/// What a list of parts, SPDX or CycloneDX, has that it may not; or why it is none.
+pub fn findings_in_sbom(rule: &SbomRule, sbom: &Value) -> Result<Vec<Finding>, &'static str> {
+    let mut findings = Vec::new();
+    if sbom.get("spdxVersion").is_some() {
+        for package in list(sbom, "packages") {
+            let licenses = ["licenseConcluded", "licenseDeclared"].map(|key| text(package, key));
+            let from_files = list(package, "licenseInfoFromFiles").filter_map(Value::as_str);
+            let licenses = licenses.into_iter().chain(from_files);
+            let version = text(package, "versionInfo");
+            part(rule, text(package, "name"), version, licenses, &mut findings);
+        }
+        Ok(findings)
+    } else if text(sbom, "bomFormat") == "CycloneDX" {
+        components(rule, sbom, MAX_DEPTH, &mut findings)?;
+        Ok(findings)
+    } else {
+        Err("it is neither SPDX nor CycloneDX in JSON")
+    }
+}
+
+fn components(
+    rule: &SbomRule,
+    of: &Value,
+    depth: usize,
+    findings: &mut Vec<Finding>,
+) -> Result<(), &'static str> {
+    if depth == 0 {
+        return Err("its components lie too deep inside each other");
+    }
+    for one in list(of, "components") {
+        let licenses = list(one, "licenses").flat_map(|license| {
+            let inner = &license["license"];
+            [text(inner, "id"), text(inner, "name"), text(license, "expression")]
+        });
+        part(rule, text(one, "name"), text(one, "version"), licenses, findings);
+        components(rule, one, depth - 1, findings)?;
+    }
+    Ok(())
+}
+
+/// A licence is found as a word of an expression: `MIT OR GPL-3.0-only` has two.
+fn part<'a>(
+    rule: &SbomRule,
+    name: &str,
+    version: &str,
+    licenses: impl Iterator<Item = &'a str>,
+    findings: &mut Vec<Finding>,
+) {
+    let shown = |text: &str| text.chars().take(80).collect::<String>();
+    for license in licenses {
+        let words = license.split(|c: char| c.is_whitespace() || "()".contains(c));
+        let bad = words.map(str::to_ascii_lowercase).find(|word| rule.licenses.contains(word));
+        let whole = Some(license.to_ascii_lowercase()).filter(|all| rule.licenses.contains(all));
+        if let Some(bad) = bad.or(whole) {
+            findings.push(Finding(format!("{} under {bad}", shown(name))));
+        }
+    }
+    let is = |package: &&crate::policy::Package| {
+        package.name == name && package.version.as_deref().is_none_or(|wanted| wanted == version)
+    };
+    if rule.packages.iter().any(|package| is(&package)) {
+        findings.push(Finding(format!("{} {}", shown(name), shown(version))));
+    }
+}
+
+/// What a list of weaknesses has that it may not, over all its runs; or why it is none.
+pub fn findings_in_sarif(
+    rule: &VulnerabilityRule,
+    sarif: &Value,
+) -> Result<Vec<Finding>, &'static str> {
+    let runs =
+        sarif.get("runs").and_then(Value::as_array).ok_or("it is no SARIF: it has no runs")?;
+    let mut findings = Vec::new();
+    for run in runs {
+        for result in list(run, "results") {
+            let described = rule_of(run, result);
+            let id = match text(result, "ruleId") {
+                "" => described.map(|one| text(one, "id")).unwrap_or_default(),
+                id => id,
+            };
+            let shown: String = id.chars().take(80).collect();
+            let severity = severity(described, result);
+            if rule.ids.contains(&id.to_ascii_uppercase()) {
+                findings.push(Finding(format!("{shown}, which is denied")));
+            } else if rule.severities.contains(&severity) {
+                findings.push(Finding(format!("{shown} of severity {severity:?}")));
+            }
+        }
+    }
+    Ok(findings)
+}
+
+/// The rule that a result speaks of: by its place in the tool's list, else by name.
+fn rule_of<'a>(run: &'a Value, result: &Value) -> Option<&'a Value> {
+    let tool = &run["tool"];
+    let driver = tool["driver"]["rules"].as_array();
+    let index =
+        [&result["ruleIndex"], &result["rule"]["index"]].into_iter().find_map(Value::as_u64);
+    let id = text(result, "ruleId");
+    let by_index = index
+        .and_then(|n| driver?.get(usize::try_from(n).ok()?))
+        .filter(|one| id.is_empty() || text(one, "id") == id);
+    let extensions = list(tool, "extensions").flat_map(|one| list(one, "rules"));
+    by_index.or_else(|| {
+        driver.into_iter().flatten().chain(extensions).find(|one| text(one, "id") == id)
+    })
+}
+
+/// How bad: the number that GitHub asks for, else the word that Trivy and Grype write into the help,
+/// else the level of the result. None of these means a warning, as SARIF says.
+fn severity(described: Option<&Value>, result: &Value) -> Severity {
+    let own = [Some(result), described];
+    let number = own.into_iter().flatten().find_map(|one| {
+        let number = &one["properties"]["security-severity"];
+        number.as_f64().or_else(|| number.as_str()?.trim().parse().ok())
+    });
+    if let Some(number) = number {
+        return match number {
+            n if n >= 9.0 => Severity::Critical,
+            n if n >= 7.0 => Severity::High,
+            n if n >= 4.0 => Severity::Medium,
+            _ => Severity::Low,
+        };
+    }
+    let help = described.map(|one| text(&one["help"], "text")).unwrap_or_default();
+    let word = help.split_once("Severity:").map(|(_, rest)| rest.trim_start());
+    let word = word.map(|rest| rest.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default());
+    match word.map(str::to_ascii_lowercase).as_deref() {
+        Some("critical") => return Severity::Critical,
+        Some("high") => return Severity::High,
+        Some("medium" | "moderate") => return Severity::Medium,
+        Some("low" | "negligible") => return Severity::Low,
+        _ => {}
+    }
+    let level = match text(result, "level") {
+        "" => described.map(|one| text(&one["defaultConfiguration"], "level")).unwrap_or_default(),
+        level => level,
+    };
+    match level {
+        "error" => Severity::High,
+        "note" | "none" => Severity::Low,
+        _ => Severity::Medium,
+    }
+}
+
+fn list<'a>(of: &'a Value, key: &str) -> std::slice::Iter<'a, Value> {
+    of.get(key).and_then(Value::as_array).map_or_else(|| [].iter(), |list| list.iter())
+}
+
+fn text<'a>(of: &'a Value, key: &str) -> &'a str {
+    of.get(key).and_then(Value::as_str).unwrap_or_default()
+}

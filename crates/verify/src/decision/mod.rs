@@ -1,0 +1,329 @@
+//! From judgements to an answer. Pure: no clock, no network, no files.
+//!
+//! What must be there is asked of every subject by itself; the index policy puts them together.
+//! Nothing here turns a no into a yes for lack of something: an empty list of subjects, votes or
+//! statements is a no.
+
+mod answer;
+mod documents;
+mod quorum;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use portolan_core::Reference;
+
+pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict};
+pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
+
+use self::quorum::{Vote, unmet};
+use crate::authority::{Accepted, Claim, Judgement};
+use crate::collect::{Collected, PassedOver};
+use crate::evidence::{Carrier, Content, Evidence};
+use crate::policy::{AttestationRule, IndexPolicy, Requirement, Rule};
+use crate::subject::{Kind, Subject};
+use crate::subjects::{PlatformNotFound, Subjects, Wanted};
+
+/// What a signer of the policy says of one piece of evidence.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judged {
+    /// The artifact it came in.
+    pub artifact: portolan_core::Digest,
+    /// How that was found.
+    pub carrier: Carrier,
+    /// A name of the policy.
+    pub signer: String,
+    /// What they say.
+    pub judgement: Judgement,
+}
+
+/// A subject and all that is known of it.
+#[derive(Debug, Clone)]
+pub struct Examined {
+    /// Which.
+    pub subject: Subject,
+    /// Every piece of evidence by everybody who reads it.
+    pub judged: Vec<Judged>,
+    /// Documents that are attached without a signature.
+    pub documents: Vec<Evidence>,
+    /// What was there and does not count.
+    pub passed_over: Vec<PassedOver>,
+}
+
+impl Examined {
+    /// Asks every signer of `rule` about everything that was found.
+    pub fn new(rule: &Rule, subject: Subject, found: Collected, now: Timestamp) -> Self {
+        let Collected { evidence, mut passed_over } = found;
+        let (mut judged, mut documents) = (Vec::new(), Vec::new());
+        for piece in evidence {
+            if matches!(piece.content, Content::Document { .. }) {
+                documents.push(piece);
+                continue;
+            }
+            let before = judged.len();
+            for signer in &rule.signers {
+                let judgement = signer.authority.judge(&subject, &piece, now);
+                judged.extend(judgement.map(|judgement| Judged {
+                    artifact: piece.artifact,
+                    carrier: piece.carrier.clone(),
+                    signer: signer.name.clone(),
+                    judgement,
+                }));
+            }
+            if judged.len() == before {
+                let why = "no signer of the policy reads signatures of its kind".to_owned();
+                passed_over.push(PassedOver { artifact: piece.artifact, why });
+            }
+        }
+        Self { subject, judged, documents, passed_over }
+    }
+
+    /// Everything that a signer accepted.
+    fn accepted(&self) -> impl Iterator<Item = (&str, &Accepted)> {
+        self.judged.iter().filter_map(|judged| match &judged.judgement {
+            Judgement::Accepted(accepted) => Some((judged.signer.as_str(), accepted)),
+            Judgement::Refused(_) => None,
+        })
+    }
+}
+
+/// What of `image` has to be examined under `policy`.
+pub fn needed(image: &Subjects, policy: IndexPolicy) -> Vec<&Subject> {
+    let counts = |subject: &&Subject| match (policy, image.index()) {
+        (IndexPolicy::Index, Some(_)) => subject.kind == Kind::Index,
+        (IndexPolicy::Platform, _) => subject.kind == Kind::Manifest,
+        (IndexPolicy::Both | IndexPolicy::Any | IndexPolicy::Index, _) => true,
+    };
+    image.iter().filter(counts).collect()
+}
+
+/// What is asked, beside the image.
+#[derive(Debug, Clone, Copy)]
+pub struct Question<'a> {
+    /// As it was written.
+    pub reference: &'a Reference,
+    /// What has to hold.
+    pub rule: &'a Rule,
+    /// The machines it is for.
+    pub wanted: &'a Wanted,
+    /// When.
+    pub now: Timestamp,
+}
+
+/// The answer over everything that [`needed`] examining.
+pub fn decide(question: &Question<'_>, image: &Subjects, examined: &[Examined]) -> Answer {
+    let Question { rule, now, .. } = question;
+    let subjects: Vec<_> = examined.iter().map(|one| decide_subject(rule, one, *now)).collect();
+    // What was not examined does not pass, whoever forgot it.
+    let verified = |subject: &Subject| {
+        let own = |one: &&SubjectAnswer| one.digest == subject.descriptor.digest;
+        subjects.iter().find(own).is_some_and(|one| one.verified)
+    };
+    let manifests = !image.manifests().is_empty() && image.manifests().iter().all(verified);
+    let pass = match (image.index(), rule.index_policy) {
+        (None, _) | (Some(_), IndexPolicy::Platform) => manifests,
+        (Some(index), IndexPolicy::Both) => verified(index) && manifests,
+        (Some(index), IndexPolicy::Any) => verified(index) || manifests,
+        (Some(index), IndexPolicy::Index) => verified(index),
+    };
+    let mut reasons = Vec::new();
+    if !pass {
+        reasons.extend(
+            image
+                .index()
+                .filter(|index| !verified(index))
+                .filter(|_| rule.index_policy != IndexPolicy::Platform)
+                .map(|index| {
+                    let message = format!("the index {} does not pass", index.descriptor.digest);
+                    Reason::new(ReasonCode::IndexRefused, message)
+                }),
+        );
+        let refused = image.manifests().iter().filter(|subject| !verified(subject));
+        let counts = image.index().is_none() || rule.index_policy != IndexPolicy::Index;
+        reasons.extend(refused.filter(|_| counts).map(|subject| {
+            let digest = subject.descriptor.digest;
+            let message = match &subject.platform {
+                Some(platform) => format!("the image for {platform}, {digest}, does not pass"),
+                None => format!("the image {digest} does not pass"),
+            };
+            Reason::new(ReasonCode::PlatformRefused, message)
+        }));
+    }
+    let verdict = if pass { Verdict::Verified } else { Verdict::Refused };
+    let digest = Some(image.top().digest);
+    let warnings = warnings(question, image);
+    Answer { digest, subjects, warnings, ..empty(question, verdict, reasons) }
+}
+
+/// The answer where the image has nothing for a machine.
+pub fn not_found(question: &Question<'_>, refusal: &PlatformNotFound) -> Answer {
+    let reason = Reason::new(ReasonCode::PlatformNotFound, refusal.to_string());
+    Answer { digest: Some(refusal.top), ..empty(question, Verdict::Refused, vec![reason]) }
+}
+
+/// The answer where no policy speaks of the image.
+pub fn no_policy(reference: &Reference) -> Answer {
+    let message = "no scope of the policy matches, and it has no default".to_owned();
+    Answer {
+        verdict: Verdict::NoPolicy,
+        reference: reference.to_string(),
+        digest: None,
+        policy: None,
+        index_policy: None,
+        platforms: Vec::new(),
+        subjects: Vec::new(),
+        reasons: vec![Reason::new(ReasonCode::NoPolicy, message)],
+        warnings: Vec::new(),
+    }
+}
+
+fn empty(question: &Question<'_>, verdict: Verdict, reasons: Vec<Reason>) -> Answer {
+    Answer {
+        verdict,
+        digest: None,
+        policy: Some(question.rule.name.clone()),
+        index_policy: Some(question.rule.index_policy),
+        platforms: question.wanted.platforms().map(ToString::to_string).collect(),
+        reasons,
+        ..no_policy(question.reference)
+    }
+}
+
+fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if question.reference.digest().is_none() {
+        let top = image.top().digest;
+        warnings
+            .push(format!("the reference is a tag, which may move; what was verified is {top}"));
+    }
+    if !image.others().is_empty() && question.rule.index_policy != IndexPolicy::Index {
+        let others: Vec<_> = image.others().iter().take(20).map(ToString::to_string).collect();
+        warnings.push(format!(
+            "the index has images for other machines, which were not looked at: {}",
+            others.join(", ")
+        ));
+    }
+    warnings
+}
+
+fn decide_subject(rule: &Rule, examined: &Examined, now: Timestamp) -> SubjectAnswer {
+    let mut reasons = Vec::new();
+    if let Some(require) = &rule.require {
+        let signed = examined.accepted().filter(|(_, accepted)| accepted.claim == Claim::Signature);
+        reasons.extend(missing_signers(require, signed, examined));
+    }
+    for attestation in &rule.attestations {
+        reasons.extend(missing_attestation(attestation, examined));
+    }
+    reasons.extend(documents::decide(rule, examined, now));
+    let Subject { descriptor, kind, platform } = &examined.subject;
+    SubjectAnswer {
+        digest: descriptor.digest,
+        media_type: descriptor.media_type.clone(),
+        kind: *kind,
+        platform: platform.clone(),
+        verified: reasons.is_empty(),
+        signatures: examined.judged.iter().map(signature_answer).collect(),
+        passed_over: examined.passed_over.clone(),
+        reasons,
+    }
+}
+
+fn votes<'a>(accepted: impl Iterator<Item = (&'a str, &'a Accepted)>) -> Vec<Vote<'a>> {
+    let vote = |(signer, accepted): (&'a str, &'a Accepted)| Vote {
+        signer,
+        identity: (&accepted.signer, accepted.issuer.as_deref()),
+    };
+    accepted.map(vote).collect()
+}
+
+fn missing_signers<'a>(
+    require: &Requirement,
+    signed: impl Iterator<Item = (&'a str, &'a Accepted)>,
+    examined: &Examined,
+) -> Option<Reason> {
+    let (part, found) = unmet(require, &votes(signed))?;
+    let names = part.of().join(", ");
+    let wanted = format!("{found} of the {} signatures needed of {names}", part.count());
+    let message = match (examined.judged.len(), examined.passed_over.len()) {
+        (0, 0) => {
+            let message = format!("nothing is attached to it; {wanted}");
+            return Some(Reason::new(ReasonCode::NotSigned, message));
+        }
+        (0, over) => format!("none of the {over} artifacts attached to it counts; {wanted}"),
+        _ => wanted,
+    };
+    Some(Reason::new(ReasonCode::SignerMissing, message))
+}
+
+fn missing_attestation(rule: &AttestationRule, examined: &Examined) -> Option<Reason> {
+    let mut broken = BTreeMap::new();
+    let mut holding = Vec::new();
+    for (signer, accepted) in examined.accepted() {
+        let Claim::Statement { predicate_type, predicate } = &accepted.claim else { continue };
+        if *predicate_type != rule.predicate_type {
+            continue;
+        }
+        match rule.conditions.iter().find_map(|condition| condition.broken(predicate)) {
+            None => holding.push((signer, accepted)),
+            Some(what) => {
+                broken.insert(signer.to_owned(), what);
+            }
+        }
+    }
+    let (part, found) = unmet(&rule.require, &votes(holding.into_iter()))?;
+    let needed = format!(
+        "{found} of the {} attestations {} needed of {}",
+        part.count(),
+        rule.predicate_type,
+        part.of().join(", ")
+    );
+    match broken.into_iter().next() {
+        None => Some(Reason::new(ReasonCode::AttestationMissing, needed)),
+        Some((signer, what)) => {
+            let message = format!("{needed}; in that of {signer}, {what}");
+            Some(Reason::new(ReasonCode::AttestationCondition, message))
+        }
+    }
+}
+
+fn signature_answer(judged: &Judged) -> SignatureAnswer {
+    let tag = match &judged.carrier {
+        Carrier::Tag(tag) => Some(tag.to_string()),
+        Carrier::Referrer => None,
+    };
+    let bare = SignatureAnswer {
+        artifact: judged.artifact,
+        tag,
+        signer: judged.signer.clone(),
+        accepted: false,
+        identity: None,
+        issuer: None,
+        signed_at: None,
+        predicate_type: None,
+        checks: Vec::new(),
+        code: None,
+        message: None,
+    };
+    match &judged.judgement {
+        Judgement::Accepted(accepted) => SignatureAnswer {
+            accepted: true,
+            identity: Some(accepted.signer.clone()),
+            issuer: accepted.issuer.clone(),
+            signed_at: accepted.signed_at,
+            predicate_type: match &accepted.claim {
+                Claim::Statement { predicate_type, .. } => Some(predicate_type.clone()),
+                Claim::Signature => None,
+            },
+            checks: accepted.checks.clone(),
+            ..bare
+        },
+        Judgement::Refused(refusal) => SignatureAnswer {
+            code: Some(refusal.code),
+            message: Some(refusal.message.clone()),
+            ..bare
+        },
+    }
+}

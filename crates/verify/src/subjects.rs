@@ -1,0 +1,225 @@
+//! From a reference to what has to be signed, resolved once.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use portolan_core::platform::PartialPlatform;
+use portolan_core::select::{Candidates, may_run_on};
+use portolan_core::{Descriptor, Digest, Document, Platform, Target};
+use portolan_registry::ErrorClass;
+use portolan_registry::images::{Place, ResolveError, candidates};
+
+use crate::subject::{Kind, Subject};
+
+/// More manifests than this no image has for the machines of one question; each costs requests.
+pub const MAX_SUBJECTS: usize = 128;
+
+/// The machines that an image is to run on. Never none: then nothing would have to be signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted(BTreeSet<PartialPlatform>);
+
+impl Wanted {
+    /// Every machine that the image has something for.
+    pub fn all() -> Self {
+        Self(BTreeSet::from([PartialPlatform::any()]))
+    }
+
+    /// These machines; none where there are none.
+    pub fn of(platforms: impl IntoIterator<Item = PartialPlatform>) -> Option<Self> {
+        let platforms: BTreeSet<_> = platforms.into_iter().collect();
+        (!platforms.is_empty()).then_some(Self(platforms))
+    }
+
+    /// In order.
+    pub fn platforms(&self) -> impl Iterator<Item = &PartialPlatform> {
+        self.0.iter()
+    }
+}
+
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<_> = self.0.iter().map(ToString::to_string).collect();
+        f.write_str(&shown.join(", "))
+    }
+}
+
+/// What to do about a machine that the image has nothing for, while it has something for others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// Refuse.
+    #[default]
+    Refuse,
+    /// Leave it out: it could not pull anything.
+    Ignore,
+}
+
+/// What has to be signed of one image. There is always something.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subjects {
+    /// None where the reference names one image.
+    index: Option<Subject>,
+    /// Each digest once, at least one.
+    manifests: Vec<Subject>,
+    /// What else is in the index, for machines that nobody asked about.
+    others: Vec<Platform>,
+}
+
+impl Subjects {
+    /// An index and images of it, or one image; none where there is no image.
+    pub fn of(index: Option<Subject>, manifests: Vec<Subject>) -> Option<Self> {
+        (!manifests.is_empty()).then_some(Self { index, manifests, others: Vec::new() })
+    }
+
+    /// The index, where there is one.
+    pub fn index(&self) -> Option<&Subject> {
+        self.index.as_ref()
+    }
+
+    /// Every image that one of the machines might run.
+    pub fn manifests(&self) -> &[Subject] {
+        &self.manifests
+    }
+
+    /// Index and images.
+    pub fn iter(&self) -> impl Iterator<Item = &Subject> {
+        self.index.iter().chain(&self.manifests)
+    }
+
+    /// What the reference named: pin this.
+    pub fn top(&self) -> &Descriptor {
+        let first = self.index.as_ref().or_else(|| self.manifests.first());
+        &first.expect("there is at least one image").descriptor
+    }
+
+    /// For which other machines the index has images.
+    pub fn others(&self) -> &[Platform] {
+        &self.others
+    }
+}
+
+/// The image has nothing for these machines. A refusal, not a breakdown.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{top} has nothing for {}; it has {}", join(missing), join(has))]
+pub struct PlatformNotFound {
+    /// The index.
+    pub top: Digest,
+    /// As asked for.
+    pub missing: Vec<PartialPlatform>,
+    /// What the index has.
+    pub has: Vec<Platform>,
+}
+
+fn join(list: &[impl ToString]) -> String {
+    match list {
+        [] => "nothing that runs".to_owned(),
+        list => {
+            let shown: Vec<_> = list.iter().take(40).map(ToString::to_string).collect();
+            let more = list.len().saturating_sub(40);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            shown.join(", ") + &more
+        }
+    }
+}
+
+/// Why it is not known what has to be signed.
+#[derive(Debug, thiserror::Error)]
+pub enum FindSubjectsError {
+    /// Something that had to be looked at cannot be read.
+    #[error(transparent)]
+    Read(#[from] ResolveError),
+    /// Nobody looks that deep.
+    #[error(
+        "the index {top} holds the index {inner}, which was not opened: too many or too deep, or inside itself; name the image by its own digest"
+    )]
+    Unopened {
+        /// The outermost.
+        top: Digest,
+        /// The one inside.
+        inner: Digest,
+    },
+    /// An index that would keep a verifier busy for long.
+    #[error(
+        "the index {top} has {found} images for these machines, at most {MAX_SUBJECTS} are verified; name fewer platforms"
+    )]
+    TooMany {
+        /// The index.
+        top: Digest,
+        /// How many.
+        found: usize,
+    },
+}
+
+impl FindSubjectsError {
+    /// What kind of trouble it is.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Read(error) => error.class().unwrap_or(ErrorClass::BadInput),
+            Self::Unopened { .. } | Self::TooMany { .. } => ErrorClass::BadInput,
+        }
+    }
+}
+
+/// Resolves `target` once and finds everything in it that has to be signed.
+pub async fn find(
+    place: &Place,
+    target: Option<&Target>,
+    wanted: &Wanted,
+    missing: Missing,
+) -> Result<Result<Subjects, PlatformNotFound>, FindSubjectsError> {
+    let top = place.fetch(target).await.map_err(ResolveError::Read)?;
+    let found = candidates(place, &top).await?;
+    match top.document {
+        Document::Manifest(_) => Ok(Ok(single(top.descriptor, &found))),
+        Document::Index(_) => choose(top.descriptor, &found, wanted, missing),
+    }
+}
+
+/// One image is its own only subject, whatever was asked for: runtimes do not look at its platform
+/// either.
+fn single(descriptor: Descriptor, found: &Candidates) -> Subjects {
+    let platform = found.manifests().find_map(|(_, platform)| platform.cloned());
+    let manifest = Subject { descriptor, kind: Kind::Manifest, platform };
+    Subjects { index: None, manifests: vec![manifest], others: Vec::new() }
+}
+
+fn choose(
+    descriptor: Descriptor,
+    found: &Candidates,
+    wanted: &Wanted,
+    missing: Missing,
+) -> Result<Result<Subjects, PlatformNotFound>, FindSubjectsError> {
+    let top = descriptor.digest;
+    if let Some(inner) = found.unopened() {
+        return Err(FindSubjectsError::Unopened { top, inner: inner.digest });
+    }
+    let mut seen = BTreeSet::new();
+    let (mut manifests, mut absent) = (Vec::new(), Vec::new());
+    for platform in wanted.platforms() {
+        let fitting = may_run_on(found, platform);
+        if fitting.is_empty() {
+            absent.push(platform.clone());
+        }
+        let new = fitting.into_iter().filter(|(entry, _)| seen.insert(entry.digest));
+        manifests.extend(new.map(|(entry, platform)| Subject {
+            descriptor: entry.clone(),
+            kind: Kind::Manifest,
+            platform: platform.cloned(),
+        }));
+    }
+    let runnable = may_run_on(found, &PartialPlatform::any());
+    if manifests.is_empty() || (missing == Missing::Refuse && !absent.is_empty()) {
+        let has = platforms(runnable.into_iter().filter_map(|(_, platform)| platform));
+        return Ok(Err(PlatformNotFound { top, missing: absent, has }));
+    }
+    if manifests.len() > MAX_SUBJECTS {
+        return Err(FindSubjectsError::TooMany { top, found: manifests.len() });
+    }
+    let others = runnable.into_iter().filter(|(entry, _)| !seen.contains(&entry.digest));
+    let others = platforms(others.filter_map(|(_, platform)| platform));
+    let index = Subject { descriptor, kind: Kind::Index, platform: None };
+    Ok(Ok(Subjects { index: Some(index), manifests, others }))
+}
+
+fn platforms<'a>(of: impl Iterator<Item = &'a Platform>) -> Vec<Platform> {
+    of.map(Platform::normalised).collect::<BTreeSet<_>>().into_iter().collect()
+}
