@@ -8,4 +8,5 @@
 
 pub mod authority;
 pub mod evidence;
+pub mod notation;
 pub mod subject;
