@@ -198,7 +198,15 @@ pub(super) fn find<T>(extensions: &[Extension]) -> Found<T>
 where
     T: AssociatedOid + for<'a> Decode<'a>,
 {
-    let mut found = extensions.iter().filter(|extension| extension.extn_id == T::OID);
+    find_as(T::OID, extensions)
+}
+
+/// The extension called `oid` among `extensions`, as a `T`.
+pub(super) fn find_as<T>(oid: ObjectIdentifier, extensions: &[Extension]) -> Found<T>
+where
+    T: for<'a> Decode<'a>,
+{
+    let mut found = extensions.iter().filter(|extension| extension.extn_id == oid);
     match (found.next(), found.next()) {
         (None, _) => Found::Absent,
         (Some(_), Some(_)) => Found::Broken,

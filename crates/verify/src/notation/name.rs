@@ -57,7 +57,8 @@ pub enum PatternError {
 impl SubjectPattern {
     /// Reads `C=US, ST=WA, O=Acme\, Inc.`: attributes in any order, values escaped as in RFC 4514.
     pub fn parse(text: &str) -> Result<Self, PatternError> {
-        let written = text.trim().to_owned();
+        // Not the end: a space there may be escaped, and counts then.
+        let written = text.trim_start().to_owned();
         let syntax = |why| PatternError::Syntax(written.clone(), why);
         let mut attributes = BTreeMap::new();
         for part in split(&written).map_err(syntax)? {

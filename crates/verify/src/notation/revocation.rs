@@ -15,8 +15,11 @@ use x509_cert::name::Name;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
 use super::asn1::{DerFault, signed_parts};
-use super::certificate::{Certificate, Found, find, nanoseconds};
+use super::certificate::{Certificate, Found, find, find_as, nanoseconds};
 use super::chain::Chain;
+
+/// Of what a list speaks. x509-cert 0.2.5 associates its type with the name of another extension.
+const SCOPE: const_oid::ObjectIdentifier = rfc5280::ID_CE_ISSUING_DISTRIBUTION_POINT;
 
 /// What is known of one certificate.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,6 +39,7 @@ pub(super) fn status(chain: &Chain, crls: &[Crl], now: Timestamp) -> Status {
         match status_of(certificate, issuer, crls, now) {
             Status::Good => {}
             revoked @ Status::Revoked(_) => return revoked,
+            Status::Unknown(_) if worst != Status::Good => {}
             unknown @ Status::Unknown(_) => worst = unknown,
         }
     }
@@ -254,13 +258,12 @@ fn number<T>(found: Found<T>, bytes: impl Fn(&T) -> Vec<u8>) -> Result<Option<Nu
 }
 
 fn scope(extensions: &[Extension]) -> Result<Option<IssuingDistributionPoint>, CrlError> {
-    let known = [IssuingDistributionPoint::OID, BaseCrlNumber::OID, rfc5280::ID_CE_CRL_NUMBER];
+    let known = [SCOPE, BaseCrlNumber::OID, CrlNumber::OID];
     let other = |extension: &&Extension| extension.critical && !known.contains(&extension.extn_id);
     if extensions.iter().any(|extension| other(&extension)) {
         return Err(CrlError::Unsupported("a critical extension"));
     }
-    // `find` looks at the shape first; names in here hold SETs.
-    match find::<IssuingDistributionPoint>(extensions) {
+    match find_as::<IssuingDistributionPoint>(SCOPE, extensions) {
         Found::Absent => Ok(None),
         Found::Broken => Err(CrlError::Unsupported("an unreadable distribution point")),
         Found::There { value, .. } => {
