@@ -164,6 +164,8 @@ pub(crate) const PARTS: &[Part] = &[
     registry_tool("oras", "v1.3.1", "oras.land/oras/cmd/oras", &[E2e]),
     registry_tool("regctl", "v0.11.7", "github.com/regclient/regclient/cmd/regctl", &[E2e]),
     registry_tool("olareg", "v0.1.2", "github.com/olareg/olareg/cmd/olareg", &[E2e]),
+    // Who signs images, to agree with.
+    registry_tool("notation", "v1.3.2", "github.com/notaryproject/notation/cmd/notation", &[E2e]),
     // What tells whether a host fits an image, to agree with and to measure against.
     registry_tool("nfd", "v0.18.3", "sigs.k8s.io/node-feature-discovery/cmd/nfd", &[E2e, Bench]),
     // Root disks: the file system's own tools, the peers, and a machine to boot them in.
