@@ -15,8 +15,11 @@ use crate::mint::{
 };
 use crate::policies::authority;
 
+/// Something wrong with a chain.
+type Change = fn(&mut Shapes);
+
 /// What comes of a chain in which `change` broke something.
-fn refused(change: fn(&mut Shapes)) -> (RefusalCode, String) {
+fn refused(change: Change) -> (RefusalCode, String) {
     let family = Family::changed(change);
     let authority = authority(family.root(), |_| {});
     let [(jws, one), (cose, two)] = family.draft().both();
@@ -39,7 +42,7 @@ fn middle(shapes: &mut Shapes, change: impl Fn(Shape) -> Shape) {
 
 #[test]
 fn a_signers_certificate_is_for_signing_code_and_nothing_else() {
-    let cases: &[(fn(&mut Shapes), &str)] = &[
+    let cases: &[(Change, &str)] = &[
         (|s| leaf(s, |l| l.with(constraints(true, true, None))), "is an authority's"),
         (|s| leaf(s, |l| l.without(rfc5280::ID_CE_KEY_USAGE)), "no critical key usage"),
         (
@@ -89,7 +92,7 @@ fn a_signers_certificate_is_for_signing_code_and_nothing_else() {
 
 #[test]
 fn authorities_are_marked_as_such_and_keep_their_path_length() {
-    let cases: &[(fn(&mut Shapes), &str)] = &[
+    let cases: &[(Change, &str)] = &[
         (|s| middle(s, |m| m.with(constraints(true, false, None))), "not marked"),
         (|s| middle(s, |m| m.with(constraints(false, true, None))), "not marked"),
         (|s| middle(s, |m| m.without(rfc5280::ID_CE_BASIC_CONSTRAINTS)), "not marked"),

@@ -280,6 +280,9 @@ impl Family {
     }
 }
 
+/// Makes a token over a signature.
+pub(crate) type Stamper<'a> = Box<dyn Fn(&[u8]) -> Vec<u8> + 'a>;
+
 /// An envelope to be.
 pub(crate) struct Draft<'a> {
     pub(crate) key: &'a Key,
@@ -290,7 +293,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) texts: Vec<(&'static str, &'static str)>,
     pub(crate) times: Vec<(&'static str, &'static str)>,
     pub(crate) payload: serde_json::Value,
-    pub(crate) stamp: Option<Box<dyn Fn(&[u8]) -> Vec<u8> + 'a>>,
+    pub(crate) stamp: Option<Stamper<'a>>,
 }
 
 pub(crate) const SCHEME: &str = "io.cncf.notary.signingScheme";

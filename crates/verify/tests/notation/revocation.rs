@@ -130,7 +130,7 @@ fn a_revoked_certificate_is_refused_wherever_it_is_in_the_chain() {
     let family = family();
     verdict(&family, &[List::new(MIDDLE, &family.middle_key, &[8, 9]).der()], |_| {}).unwrap();
     let leaf = List::new(MIDDLE, &family.middle_key, &[8, 7]).der();
-    let refusal = verdict(&family, &[leaf.clone()], |_| {}).unwrap_err();
+    let refusal = verdict(&family, std::slice::from_ref(&leaf), |_| {}).unwrap_err();
     assert_eq!(refusal.code, Revoked);
     assert!(refusal.message.contains("CN=build"), "{refusal}");
     let good = List::new(MIDDLE, &family.middle_key, &[]).der();
@@ -138,7 +138,9 @@ fn a_revoked_certificate_is_refused_wherever_it_is_in_the_chain() {
     let refusal = verdict(&family, &[good, middle], |_| {}).unwrap_err();
     assert_eq!(refusal.code, Revoked);
     assert!(refusal.message.contains("CN=middle"), "{refusal}");
-    let told = verdict(&family, &[leaf.clone()], |parts| parts.level = Level::Permissive).unwrap();
+    let told =
+        verdict(&family, std::slice::from_ref(&leaf), |parts| parts.level = Level::Permissive)
+            .unwrap();
     assert!(told.warnings[0].starts_with("revocation is not enforced"), "{told:?}");
     let skipped = verdict(&family, &[leaf], |parts| {
         parts.overrides.revocation = Some(Action::Skip);

@@ -102,8 +102,11 @@ fn a_timestamp_is_wanted_always_or_only_after_the_end() {
     }
 }
 
+/// Something wrong with a token.
+type Change = fn(&mut Token<'_>);
+
 /// What comes of a token in which `change` broke something.
-fn refused(change: fn(&mut Token<'_>)) -> (RefusalCode, String) {
+fn refused(change: Change) -> (RefusalCode, String) {
     let (family, clock) = (Family::new(), Clock::new());
     let mut token = clock.token();
     change(&mut token);
@@ -116,7 +119,7 @@ fn refused(change: fn(&mut Token<'_>)) -> (RefusalCode, String) {
 
 #[test]
 fn a_token_binds_signature_content_and_certificate() {
-    let cases: &[(fn(&mut Token<'_>), &str)] = &[
+    let cases: &[(Change, &str)] = &[
         (|t| t.imprint = |_| vec![0; 32], "over another signature"),
         (|t| t.imprint_hash = rfc5912::ID_SHA_1, "not made with SHA-2"),
         (|t| t.imprint_hash = rfc5912::ID_SHA_512, "over another signature"),
@@ -145,7 +148,7 @@ fn a_token_binds_signature_content_and_certificate() {
     }
 }
 
-fn later(content: &mut Vec<u8>) {
+fn later(content: &mut [u8]) {
     let at = content.windows(4).position(|window| window == b"0800").unwrap();
     content[at + 3] = b'1';
 }

@@ -36,7 +36,7 @@ pub(crate) struct Token<'a> {
     /// Which certificate its attribute names; none for no attribute.
     pub(crate) names: Option<Vec<u8>>,
     /// A change of the content after it was signed.
-    pub(crate) after: fn(&mut Vec<u8>),
+    pub(crate) after: fn(&mut [u8]),
 }
 
 #[derive(Sequence)]
