@@ -206,6 +206,17 @@ fn check_authority(authority: &Certificate, below: usize, purpose: Purpose) -> R
     if !key_usage(authority, purpose)?.key_cert_sign() {
         return Err(no("is not for signing certificates".to_owned()));
     }
+    // For signers the project leaves an authority's extended usages alone; for clocks they limit.
+    if purpose == Purpose::Timestamping {
+        let allowed = [rfc5280::ID_KP_TIME_STAMPING, rfc5280::ANY_EXTENDED_KEY_USAGE];
+        match authority.extended_key_usage() {
+            Found::Absent => {}
+            Found::There { value, .. } if value.0.iter().any(|usage| allowed.contains(usage)) => {}
+            Found::Broken | Found::There { .. } => {
+                return Err(no("is not for timestamps".to_owned()));
+            }
+        }
+    }
     check_extensions(authority)
 }
 

@@ -14,7 +14,7 @@ use x509_cert::ext::pkix::{CrlDistributionPoints, CrlReason};
 use x509_cert::name::Name;
 use x509_cert::spki::AlgorithmIdentifierOwned;
 
-use super::asn1::{DerFault, signed_parts};
+use super::asn1::{DerFault, decode, signed_parts};
 use super::certificate::{Certificate, Found, find, find_as, nanoseconds};
 use super::chain::Chain;
 
@@ -149,9 +149,8 @@ pub enum CrlError {
 impl Crl {
     /// Reads one from DER.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, CrlError> {
+        let list = decode::<CertificateList>(bytes)?.tbs_cert_list;
         let parts = signed_parts(bytes)?;
-        let list = <CertificateList as der::Decode>::from_der(bytes).map_err(DerFault::Type)?;
-        let list = list.tbs_cert_list;
         if list.signature != parts.algorithm {
             return Err(CrlError::Unsupported("two signature algorithms"));
         }

@@ -5,7 +5,8 @@ use portolan_verify::authority::RefusalCode::{
     self, Expired, NotTimestamped, UntrustedCertificate,
 };
 use portolan_verify::notation::{
-    Action, Level, NotationAuthority, PolicyParts, TrustPolicy, TrustStores, VerifyTimestamp,
+    Action, COSE, JWS, Level, NotationAuthority, PolicyParts, TrustPolicy, TrustStores,
+    VerifyTimestamp,
 };
 use x509_cert::ext::pkix::KeyUsages;
 use x509_tsp::Accuracy;
@@ -112,8 +113,7 @@ fn refused(change: Change) -> (RefusalCode, String) {
     change(&mut token);
     let jws = stamped(&family, &token).jws();
     let authority = clock.authority(&family, |_| {});
-    let jose = portolan_verify::notation::JWS;
-    let refusal = judge_as(&authority, &subject(), jose, &jws, NOW).unwrap_err();
+    let refusal = judge_as(&authority, &subject(), JWS, &jws, NOW).unwrap_err();
     (refusal.code, refusal.message)
 }
 
@@ -218,6 +218,32 @@ fn a_clocks_certificate_is_for_timestamps_alone_and_valid_then() {
 }
 
 #[test]
+fn a_clock_leads_to_its_root_by_what_the_token_brings() {
+    let family = Family::new();
+    let verdict = |middle: &Shape, brings: fn(Vec<u8>, Vec<u8>) -> Vec<Vec<u8>>| {
+        let (root_key, middle_key, key) = (Key::p384(), Key::p256(), Key::p256());
+        let top = Shape::authority("clock root");
+        let leaf = Shape::clock("clock").issue(&key, &middle.subject, &middle_key);
+        let between = middle.issue(&middle_key, &top.subject, &root_key);
+        let root = top.issue_itself(&root_key);
+        let clock = Clock { key, chain: brings(leaf, between), root };
+        let jws = stamped(&family, &clock.token()).jws();
+        judge_as(&clock.authority(&family, |_| {}), &subject(), JWS, &jws, LATER)
+    };
+    let middle = || Shape::authority("clock middle");
+    let both: fn(_, _) -> _ = |leaf, between| vec![leaf, between];
+    verdict(&middle(), both).unwrap();
+    let stamping = extended(false, &[rfc5280::ID_KP_TIME_STAMPING]);
+    verdict(&middle().with(stamping), both).unwrap();
+    let refusal = verdict(&middle(), |leaf, _| vec![leaf]).unwrap_err();
+    assert!(refusal.message.contains("no root in a tsa store"), "{refusal}");
+    let web = extended(false, &[rfc5280::ID_KP_SERVER_AUTH]);
+    let refusal = verdict(&middle().with(web), both).unwrap_err();
+    assert_eq!(refusal.code, UntrustedCertificate);
+    assert!(refusal.message.contains("is not for timestamps"), "{refusal}");
+}
+
+#[test]
 fn the_whole_interval_lies_within_the_signers_validity() {
     let clock = Clock::of(&Shape::clock("clock"));
     let family = Family::changed(|shapes| {
@@ -230,8 +256,7 @@ fn the_whole_interval_lies_within_the_signers_validity() {
         change(&mut token);
         let authority = clock.authority(&family, |_| {});
         let envelope = stamped(&family, &token).cose();
-        let cose = portolan_verify::notation::COSE;
-        judge_as(&authority, &subject(), cose, &envelope, LATER).map_err(|refusal| refusal.code)
+        judge_as(&authority, &subject(), COSE, &envelope, LATER).map_err(|refusal| refusal.code)
     };
     assert!(verdict(&|_| {}).is_ok());
     assert!(verdict(&|token| token.accuracy = accuracy(1, None)).is_ok());
