@@ -166,6 +166,21 @@ fn a_chain_is_complete_and_in_order() {
 }
 
 #[test]
+fn the_name_of_an_issuer_counts_and_not_its_key_alone() {
+    let family = Family::new();
+    let other = "CN=other,O=Acme,ST=WA,C=US";
+    let leaf = Shape::signer("build").issue(&family.leaf_key, other, &family.middle_key);
+    let mut chain = family.chain.clone();
+    chain[0] = leaf;
+    let draft = Draft { chain, ..family.draft() };
+    for (kind, envelope) in draft.both() {
+        let refusal = judge(&authority(family.root(), |_| {}), kind, &envelope).unwrap_err();
+        assert_eq!(refusal.code, UntrustedCertificate);
+        assert!(refusal.message.contains("is not issued by CN=middle"), "{refusal}");
+    }
+}
+
+#[test]
 fn sha_1_is_taken_nowhere_in_a_chain() {
     let family = Family::new();
     let weaken = |der: &[u8]| {

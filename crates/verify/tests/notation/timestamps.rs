@@ -264,6 +264,17 @@ fn the_whole_interval_lies_within_the_signers_validity() {
     assert!(verdict(&|token| token.time = "20261101080000.999Z").is_ok());
     assert_eq!(verdict(&|token| token.time = "20261101080001.001Z"), Err(Expired));
     assert_eq!(verdict(&|token| token.time = "20261101075958Z"), Err(Expired));
+    // Only one end of the interval outside.
+    let early = |token: &mut Token<'_>| {
+        token.time = "20261101075959.5Z";
+        token.accuracy = accuracy(1, None);
+    };
+    assert_eq!(verdict(&early), Err(Expired));
+    let late = |token: &mut Token<'_>| {
+        token.time = "20261101080000.5Z";
+        token.accuracy = accuracy(1, None);
+    };
+    assert_eq!(verdict(&late), Err(Expired));
     // ETSI's policy means a second where nothing is said.
     let baseline = "0.4.0.2023.1.1";
     assert!(verdict(&|token| token.policy = baseline).is_ok());
