@@ -129,11 +129,11 @@ fn a_layout_is_signed_in_both_forms() {
     let layout = format!("oci:{}", bench.home.path().join("layout").display());
     let image = format!("{layout}:1");
     bench.run(&["image", "copy", HELLO, &image]).ok();
-    let rows = bench.signed(&image, "release", &["--recursive", "--format", "both"]);
+    let rows = bench.signed(&image, "release", &["--recursive", "--form", "both"]);
     assert_eq!(rows.len(), 12, "{rows:?}");
     let tags = bench.run(&["image", "ls", &layout]).ok();
     assert_eq!(tags.matches(".sig").count(), 6, "{tags}");
-    let again = bench.signed(&image, "release", &["--recursive", "--format", "both"]);
+    let again = bench.signed(&image, "release", &["--recursive", "--form", "both"]);
     assert!(again.iter().all(|row| row["existing"] == true), "{again:?}");
     assert_eq!(bench.run(&["image", "ls", &layout]).ok(), tags);
 }
@@ -143,7 +143,7 @@ fn several_keys_sign_one_image_and_none_pushes_another_out() {
     let bench = Bench::new();
     generate(bench.home.path(), "second").ok();
     for form in ["bundle", "simple"] {
-        let more = ["--format", form];
+        let more = ["--form", form];
         let first = bench.signed(&bench.image, "release", &more);
         let second = bench.signed(&bench.image, "second", &more);
         assert_eq!(second[0]["existing"], false, "{form}: another key's signature is no excuse");
@@ -158,7 +158,7 @@ fn several_keys_sign_one_image_and_none_pushes_another_out() {
 #[test]
 fn a_signature_of_another_image_in_the_right_place_is_no_signature() {
     let bench = Bench::new();
-    let rows = bench.signed(&bench.image, "release", &["--recursive", "--format", "simple"]);
+    let rows = bench.signed(&bench.image, "release", &["--recursive", "--form", "simple"]);
     let tag = |row: &Value| {
         let digest = row["subject"].as_str().unwrap().replace(':', "-");
         format!("{}:{digest}.sig", bench.repository)
@@ -166,9 +166,9 @@ fn a_signature_of_another_image_in_the_right_place_is_no_signature() {
     // The first image's signature under the second image's tag.
     bench.run(&["image", "copy", &tag(&rows[1]), &tag(&rows[2])]).ok();
     let second = format!("{}@{}", bench.repository, rows[2]["subject"].as_str().unwrap());
-    let again = bench.signed(&second, "release", &["--format", "simple"]);
+    let again = bench.signed(&second, "release", &["--form", "simple"]);
     assert_eq!(again[0]["existing"], false);
-    assert_eq!(bench.signed(&second, "release", &["--format", "simple"])[0]["existing"], true);
+    assert_eq!(bench.signed(&second, "release", &["--form", "simple"])[0]["existing"], true);
 }
 
 #[test]

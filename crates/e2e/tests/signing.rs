@@ -81,7 +81,7 @@ fn what_we_sign_cosign_verifies() {
         bench.make_key("other");
         for form in ["bundle", "simple", "both"] {
             let image = bench.image(form);
-            let made = bench.existing(&image, &["--recursive", "--format", form]);
+            let made = bench.existing(&image, &["--recursive", "--form", form]);
             assert!(made.iter().all(|existing| !existing), "{kind:?} {form}: {made:?}");
             let child = ours(&["image", "resolve", &image, "--platform", "linux/arm64"]);
             let child = format!("{}@{}", image.trim_end_matches(":1"), child.trim());
@@ -112,7 +112,7 @@ fn what_cosign_signs_we_verify() {
             let image = bench.image(name);
             let args = [&["sign", "--recursive"], &OFFLINE[..], flags[0], flags[1], &[&image]];
             ok(&mut bench.cosign(version, &args));
-            let found = bench.existing(&image, &["--recursive", "--format", form]);
+            let found = bench.existing(&image, &["--recursive", "--form", form]);
             assert_eq!(found, [true; 6], "{kind:?} {name}");
         }
     }

@@ -37,6 +37,8 @@ pub struct Accepted {
     pub claim: Claim,
     /// What was checked, for people.
     pub checks: Vec<&'static str>,
+    /// What was found wrong and does not count, because a policy says so; for people.
+    pub warnings: Vec<String>,
 }
 
 /// What accepted evidence says.
@@ -81,6 +83,8 @@ pub enum RefusalCode {
     Expired,
     /// The certificate was taken back.
     Revoked,
+    /// Whether the certificate was taken back cannot be told from what is here.
+    RevocationUnknown,
     /// The proof that it is in a transparency log is missing or wrong.
     NotLogged,
     /// The proof of when it was signed is missing or wrong.

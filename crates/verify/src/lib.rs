@@ -13,6 +13,7 @@ pub mod cosign;
 pub mod decision;
 pub mod evidence;
 pub mod key;
+pub mod notation;
 pub mod pod;
 pub mod policy;
 pub mod sign;

@@ -168,6 +168,8 @@ pub(crate) const PARTS: &[Part] = &[
     // have another form.
     registry_tool("cosign", "v3.1.3", "github.com/sigstore/cosign/v3/cmd/cosign", &[E2e]),
     registry_tool("cosign2", "v2.6.5", "github.com/sigstore/cosign/v2/cmd/cosign", &[E2e]),
+    // Who signs images, to agree with.
+    registry_tool("notation", "v1.3.2", "github.com/notaryproject/notation/cmd/notation", &[E2e]),
     // What tells whether a host fits an image, to agree with and to measure against.
     registry_tool("nfd", "v0.18.3", "sigs.k8s.io/node-feature-discovery/cmd/nfd", &[E2e, Bench]),
     // Root disks: the file system's own tools, the peers, and a machine to boot them in.

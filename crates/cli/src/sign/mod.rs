@@ -18,7 +18,7 @@ use crate::{image, key};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  portolan sign registry.example/app:1 --key release.key --recursive\n  \
-    portolan sign oci:./build:1 --key release.key --format both -o json\n\n\
+    portolan sign oci:./build:1 --key release.key --form both -o json\n\n\
     Where an index is signed and its images are not, a machine that checks both refuses to run \
     them: sign with --recursive. A key that signed an image before does not sign it again.\n\
     The password of the key comes from COSIGN_PASSWORD, else it is asked for."
@@ -35,10 +35,10 @@ pub(crate) struct Args {
     recursive: bool,
     /// How the signature is kept
     #[arg(long, value_enum, default_value_t = FormArg::Bundle)]
-    format: FormArg,
+    form: FormArg,
     /// How to print what was signed
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
-    output: Format,
+    format: Format,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let subjects = sign::subjects(&place, &top, args.recursive).await.map_err(failure)?;
     let mut signatures = Vec::new();
     for subject in &subjects {
-        for &form in args.format.forms() {
+        for &form in args.form.forms() {
             let signature = sign::sign(&place, &subject.descriptor, &key, form).await;
             signatures.push(row(signature.map_err(failure)?, subject));
         }
@@ -99,7 +99,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         key: fingerprint(&key),
         signatures,
     };
-    args.output.print(&signed, table)?;
+    args.format.print(&signed, table)?;
     Ok(Exit::Ok)
 }
 
