@@ -30,7 +30,6 @@
 
 pub mod api;
 pub mod artifacts;
-mod causes;
 pub mod client;
 pub mod config;
 pub mod evict;

@@ -101,7 +101,7 @@ impl Visit for Fields {
     }
 
     fn record_error(&mut self, field: &Field, value: &(dyn std::error::Error + 'static)) {
-        self.put(field, crate::causes::chain(value));
+        self.put(field, portolan_core::causes::chain(value));
     }
 }
 

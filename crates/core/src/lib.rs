@@ -5,6 +5,7 @@
 #![warn(missing_docs)]
 
 pub mod assemble;
+pub mod causes;
 pub mod digest;
 mod hex;
 pub mod manifest;

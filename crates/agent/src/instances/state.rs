@@ -171,7 +171,7 @@ pub(super) fn no_spec() -> WorkloadSpec {
 pub(super) fn read_spec(dir: &Path) -> Result<WorkloadSpec, String> {
     let path = dir.join(SPEC);
     let bytes = durable::read_bounded(&path, MAX_BYTES)
-        .map_err(|error| crate::causes::chain(&error))?
+        .map_err(|error| portolan_core::causes::chain(&error))?
         .ok_or_else(|| format!("{} is missing", path.display()))?;
     serde_json::from_slice(&bytes).map_err(|error| format!("{}: {error}", path.display()))
 }

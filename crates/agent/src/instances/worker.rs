@@ -10,11 +10,11 @@ use super::decide::{Have, Step, Want, decide};
 use super::disks::{NoRootDisk, RootDisk};
 use super::{Entry, Inner, Record, blocking, folder, load, state};
 use crate::api::Phase;
-use crate::causes::chain;
 use crate::reason::Reason;
 use crate::spec::{DesiredState, WorkloadSpec};
 use crate::vmm::files::EndReport;
 use crate::vmm::{Found, Launch, LaunchError, Machine, files, look, remove};
+use portolan_core::causes::chain;
 
 /// How often a doubt is looked into again, and a removal that failed is tried again.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);

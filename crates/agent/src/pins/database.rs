@@ -9,8 +9,8 @@ use portolan_core::Digest;
 use redb::{ReadableDatabase as _, ReadableTable as _, TableDefinition};
 
 use super::{Changes, DiskId};
-use crate::causes::chain;
 use crate::id::InstanceId;
+use portolan_core::causes::chain;
 
 /// Instance to resolved digest, format version and rootdisk key.
 const INSTANCES: TableDefinition<'_, &str, (&str, &str, &str)> = TableDefinition::new("instances");

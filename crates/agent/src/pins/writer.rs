@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::database::is_beyond_repair;
 use super::{Changes, Database};
-use crate::causes::chain;
+use portolan_core::causes::chain;
 
 /// Changes that come within this time of each other share a transaction, and so an fsync.
 const GATHER: Duration = Duration::from_millis(5);

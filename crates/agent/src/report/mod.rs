@@ -19,8 +19,8 @@ pub use endpoint::ReportError;
 pub use node::{CONDITION, Node, NodeError};
 
 use crate::api::StatusReport;
-use crate::causes::chain;
 use crate::metrics::{Metrics, ReportTarget};
+use portolan_core::causes::chain;
 
 /// Changes within this time are one report.
 const GATHER: Duration = Duration::from_millis(500);

@@ -10,11 +10,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Progress;
 use crate::artifacts::Artifacts;
-use crate::causes::chain;
 use crate::id::InstanceId;
 use crate::image::ResolvedImage;
 use crate::instances::{Held, Instances, NoRootDisk, RootDisk, RootDisks};
 use crate::pins::DiskId;
+use portolan_core::causes::chain;
 
 /// The cache, as instances see it.
 #[derive(Debug)]

@@ -20,7 +20,6 @@ use crate::api::{
     PrefetchOutcome, Status, StatusReport, VerifyReport,
 };
 use crate::artifacts::{Artifacts, VerifyError};
-use crate::causes::chain;
 use crate::config::{Config, Percent};
 use crate::id::InstanceId;
 use crate::image::ResolvedImage;
@@ -31,6 +30,7 @@ use crate::reason::Reason;
 use crate::report::Source;
 use crate::server::{ApiError, Host};
 use crate::spec::WorkloadSpec;
+use portolan_core::causes::chain;
 
 /// How often the agent looks at its disks. What happens to instances is told when it happens.
 const LOOK: Duration = Duration::from_secs(1);

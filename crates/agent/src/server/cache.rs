@@ -68,7 +68,7 @@ fn refused(spec: ImageSpec, error: &SpecError) -> PrefetchOutcome {
         rootdisk_key: None,
         cached: None,
         reason: Some(error.reason()),
-        message: Some(crate::causes::chain(error)),
+        message: Some(portolan_core::causes::chain(error)),
     }
 }
 

@@ -7,10 +7,10 @@ use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 
 use crate::api::ErrorBody;
-use crate::causes::chain;
 use crate::id::InstanceId;
 use crate::reason::Reason;
 use crate::spec::SpecError;
+use portolan_core::causes::chain;
 
 /// A refusal or a breakdown, ready to be sent.
 #[derive(Debug)]

@@ -162,7 +162,7 @@ impl Vmm {
     pub async fn stop(&self, machine: &Machine) -> io::Result<Option<EndReport>> {
         if let Err(error) = self.ask(machine).await {
             tracing::info!(
-                error = %crate::causes::chain(&error), folder = %machine.dir.display(),
+                error = %portolan_core::causes::chain(&error), folder = %machine.dir.display(),
                 "the guest cannot be asked to end; its machine is switched off"
             );
         } else if let Ok(end) = timeout(self.config().stop_timeout.0, machine.ended()).await {

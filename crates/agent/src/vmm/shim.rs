@@ -92,7 +92,7 @@ fn refuse(dir: &Path, run: &str, error: &ShimError) {
     if matches!(error, ShimError::AlreadyRuns | ShimError::NoOrders) {
         return;
     }
-    let vmm = crate::causes::chain(error);
+    let vmm = portolan_core::causes::chain(error);
     let report = EndReport { run: run.to_owned(), at: Timestamp::now(), vmm, workload: None };
     // Nobody is left to tell; the agent finds no report and says so.
     let _ = files::write(dir, files::ENDED, &report);

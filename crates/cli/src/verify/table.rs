@@ -57,6 +57,9 @@ fn write_signature(text: &mut String, one: &SignatureAnswer) {
         let issuer = issuer.unwrap_or_default();
         let _ = writeln!(text, "  {what} of {} ({by}{issuer}) in {artifact}", safe(&one.signer));
         let _ = writeln!(text, "    {}", one.checks.join("; "));
+        for warning in &one.warnings {
+            let _ = writeln!(text, "    not enforced: {}", safe(warning));
+        }
     } else {
         let code = one.code.map(|code| code.to_string()).unwrap_or_default();
         let message = one.message.as_deref().map(safe).unwrap_or_default();

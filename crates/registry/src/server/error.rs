@@ -4,6 +4,7 @@
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use portolan_core::causes::chain;
 use serde_json::{Value, json};
 
 use crate::durable::DurableError;
@@ -199,18 +200,6 @@ impl From<LayoutError> for ApiError {
             }
         }
     }
-}
-
-/// An error and its causes in one line.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }
 
 impl IntoResponse for ApiError {

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use portolan_core::Repository;
+use portolan_core::causes::chain;
 
 use super::App;
 use super::config::GarbageSchedule;
-use super::error::chain;
 use super::store::Store;
 use crate::layout::{Collected, GarbageOptions, LayoutError};
 

@@ -13,11 +13,12 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, Method, StatusCode, header};
+use portolan_core::causes::chain;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Document, Repository, Tag, Target};
 use serde_json::json;
 
-use super::error::{ApiError, Code, chain};
+use super::error::{ApiError, Code};
 use super::query::Query;
 use super::respond::{
     OCI_SUBJECT, OCI_TAG, Reply, header_text, matches_etag, not_modified, number_header,

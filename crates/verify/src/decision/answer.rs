@@ -119,6 +119,9 @@ pub struct SignatureAnswer {
     /// What was checked.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<&'static str>,
+    /// What was found wanting and is told only, as its signer's rules say.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
     /// Why it does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub code: Option<RefusalCode>,

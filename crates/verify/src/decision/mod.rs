@@ -304,6 +304,7 @@ fn signature_answer(judged: &Judged) -> SignatureAnswer {
         signed_at: None,
         predicate_type: None,
         checks: Vec::new(),
+        warnings: Vec::new(),
         code: None,
         message: None,
     };
@@ -318,6 +319,7 @@ fn signature_answer(judged: &Judged) -> SignatureAnswer {
                 Claim::Signature => None,
             },
             checks: accepted.checks.clone(),
+            warnings: accepted.warnings.clone(),
             ..bare
         },
         Judgement::Refused(refusal) => SignatureAnswer {

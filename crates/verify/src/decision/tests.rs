@@ -49,6 +49,7 @@ fn judged((signer, identity, accepted): (usize, u8, bool)) -> Judged {
             signed_at: None,
             claim: Claim::Signature,
             checks: Vec::new(),
+            warnings: Vec::new(),
         }),
         false => Judgement::Refused(Refusal {
             code: RefusalCode::BadSignature,

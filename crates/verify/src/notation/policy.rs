@@ -30,7 +30,7 @@ impl fmt::Display for Check {
 }
 
 /// What comes of a check that fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Action {
     /// The signature is refused.
@@ -56,7 +56,7 @@ pub enum Level {
 }
 
 /// When the countersignature of a timestamping authority is looked at.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum VerifyTimestamp {
     /// Whenever the policy names a tsa store.

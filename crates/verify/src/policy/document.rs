@@ -10,6 +10,8 @@ use serde::de::{DeserializeOwned, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
+pub use super::notation::Notation;
+
 /// Who must have signed which images, and what else must be known of them.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
@@ -37,6 +39,9 @@ pub struct Signer {
     /// Whom an identity provider calls so, with a certificate of Sigstore.
     #[serde(default, deserialize_with = "given")]
     pub keyless: Option<Keyless>,
+    /// Whom certificates call so, with signatures of the Notary Project.
+    #[serde(default, deserialize_with = "given")]
+    pub notation: Option<Notation>,
 }
 
 /// Public keys.
@@ -323,14 +328,14 @@ pub enum MissingPlatform {
 }
 
 /// A member that may be left out, but not be `null` where that is no value of its own.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)
 }
 
 /// A map in which no name is twice: YAML readers keep the last without a word.
-fn unique<'de, D: Deserializer<'de>, T: DeserializeOwned>(
+pub(super) fn unique<'de, D: Deserializer<'de>, T: DeserializeOwned>(
     deserializer: D,
 ) -> Result<BTreeMap<String, T>, D::Error> {
     struct Unique<T>(std::marker::PhantomData<T>);

@@ -10,6 +10,7 @@
 
 pub mod condition;
 pub mod document;
+mod notation;
 mod read;
 pub mod scope;
 mod signer;

@@ -25,10 +25,11 @@ pub(super) fn authority(
     written: &document::Signer,
     read: ReadFile<'_>,
 ) -> Result<Arc<dyn Authority>, PolicyContentError> {
-    match (&written.keys, &written.keyless) {
-        (Some(keys), None) => Ok(Arc::new(key_authority(place, keys, read)?)),
-        (None, Some(keyless)) => Ok(Arc::new(keyless_authority(place, keyless, read)?)),
-        _ => Err(wrong(place, "a signer has exactly one of `keys` and `keyless`")),
+    match (&written.keys, &written.keyless, &written.notation) {
+        (Some(keys), None, None) => Ok(Arc::new(key_authority(place, keys, read)?)),
+        (None, Some(keyless), None) => Ok(Arc::new(keyless_authority(place, keyless, read)?)),
+        (None, None, Some(notation)) => Ok(Arc::new(notation.authority(place, read)?)),
+        _ => Err(wrong(place, "a signer has exactly one of `keys`, `keyless` and `notation`")),
     }
 }
 
@@ -104,7 +105,11 @@ fn root(place: &str, file: &Path, read: ReadFile<'_>) -> Result<TrustedRoot, Pol
     })
 }
 
-fn file_of(place: &str, file: &Path, read: ReadFile<'_>) -> Result<Vec<u8>, PolicyContentError> {
+pub(super) fn file_of(
+    place: &str,
+    file: &Path,
+    read: ReadFile<'_>,
+) -> Result<Vec<u8>, PolicyContentError> {
     read(file).map_err(|what| PolicyContentError::File {
         place: place.to_owned(),
         file: file.to_owned(),

@@ -77,7 +77,7 @@ fn what_is_wrong_with_a_policy_is_told_with_its_place() {
 #[test]
 fn what_is_wrong_with_a_signer_is_told() {
     for (signer, part) in [
-        ("{}", "exactly one of `keys` and `keyless`"),
+        ("{}", "exactly one of `keys`, `keyless` and `notation`"),
         ("{keys: {}}", "it has no key"),
         ("{keys: {files: [gone.pub]}}", "signers.s: cannot read gone.pub: it is not there"),
         ("{keys: {files: [broken.pub]}}", "cannot read broken.pub"),

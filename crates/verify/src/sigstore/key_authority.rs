@@ -35,7 +35,8 @@ impl KeyAuthority {
             checks.push("a transparency log holds it");
         }
         let signer = format!("sha256:{}", key.fingerprint());
-        Ok(Accepted { signer, issuer: None, signed_at, claim: signed.claim, checks })
+        let (issuer, warnings) = (None, Vec::new());
+        Ok(Accepted { signer, issuer, signed_at, claim: signed.claim, checks, warnings })
     }
 
     /// The key that made the signature. A hint is only a word: every key is tried.

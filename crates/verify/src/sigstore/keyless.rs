@@ -147,8 +147,8 @@ impl KeylessAuthority {
             checks.push("a transparency log holds it");
         }
         let signed_at = result.verified_timestamps().iter().min().copied();
-        let (signer, issuer) = (identity, Some(issuer));
-        Ok(Accepted { signer, issuer, signed_at, claim: signed.claim, checks })
+        let (signer, issuer, warnings) = (identity, Some(issuer), Vec::new());
+        Ok(Accepted { signer, issuer, signed_at, claim: signed.claim, checks, warnings })
     }
 
     fn is_meant(&self, what: &str, wanted: &Match, found: &str) -> Result<(), Refusal> {

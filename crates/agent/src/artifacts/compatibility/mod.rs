@@ -165,10 +165,10 @@ impl CompatibilityGate {
         let found = match artifact::find(&place, &of, Subject::Auto, &Which::Best).await {
             Ok(found) => found,
             Err(FindError::NoArtifact { .. }) => return Ok(None),
-            Err(error) => return Err(crate::causes::chain(&error)),
+            Err(error) => return Err(portolan_core::causes::chain(&error)),
         };
         let read = Requirements::read(found.contents.kind, &found.spec);
-        let read = read.map_err(|error| crate::causes::chain(&error))?;
+        let read = read.map_err(|error| portolan_core::causes::chain(&error))?;
         let origin = Origin {
             repository: Some(found.place.to_string()),
             artifact: Some(found.digest),

@@ -69,7 +69,7 @@ impl Plugins {
         if let Some(kept) = self.take(&artifact) {
             return Ok(kept);
         }
-        let policy = load(&self.policy).map_err(|error| crate::causes::chain(&error))?;
+        let policy = load(&self.policy).map_err(|error| portolan_core::causes::chain(&error))?;
         let fetch = Https::new(&policy.clone().unwrap_or_default());
         let settings = Settings {
             policy,

@@ -50,7 +50,7 @@ impl Machine {
             Self::Host(Some(root)) => Facts::at(root, wanted),
             Self::Guest(guest) => Facts::at(guest.view()?, wanted),
         };
-        facts.map_err(|error| crate::causes::chain(&error))
+        facts.map_err(|error| portolan_core::causes::chain(&error))
     }
 
     /// Where a plugin finds the machine's own files: only the host's are here.
@@ -73,7 +73,7 @@ impl Guest {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if !*made {
             view::make(&self.view, &self.config, &self.vmm, &self.host_root)
-                .map_err(|error| crate::causes::chain(&error))?;
+                .map_err(|error| portolan_core::causes::chain(&error))?;
             *made = true;
         }
         Ok(&self.view)

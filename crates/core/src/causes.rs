@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// An error and its causes.
-pub(crate) fn chain(error: &dyn Error) -> String {
+/// An error and its causes, for logs and reports: people at a terminal get them one by one.
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
