@@ -302,3 +302,36 @@ fn a_bundle_is_held_to_the_log_alike() {
     let refusal = refused(judge(&authority, &image, as_bundle(&theirs)));
     assert_eq!(refusal.code, RefusalCode::OtherSigner, "{refusal}");
 }
+
+proptest::proptest! {
+    #[test]
+    fn damaged_evidence_counts_for_nobody_else_and_never_panics(
+        at in 0_usize..4096, with in proptest::prelude::any::<u8>(), cut in 0_usize..4096,
+    ) {
+        let (key, image) = (key(), subject("image"));
+        let digest = &image.descriptor.digest;
+        let damage = |bytes: Vec<u8>| {
+            let mut bytes = bytes;
+            let length = bytes.len();
+            bytes[at % length] = with;
+            bytes.truncate(cut.max(1));
+            bytes
+        };
+        let bundle = damage(serde_json::to_vec(&key_bundle(&key, digest)).unwrap());
+        let payload = Payload::new(digest, "a/b").to_vec();
+        let layer = simple(&damage(payload.clone()), &key.sign(&payload).unwrap(), &[]);
+        let log = Log::new();
+        let root = root(&root_json(&[&log], &[], &[]));
+        let keys = vec![key.public().clone()];
+        for policy in [LogPolicy::Ignore, LogPolicy::Require(root)] {
+            let authority = KeyAuthority::new(keys.clone(), policy);
+            for content in [Content::Bundle(bundle.clone().into()), layer.clone()] {
+                for about in [&image, &subject("other")] {
+                    if let Judgement::Accepted(accepted) = judge(&authority, about, content.clone()) {
+                        assert_eq!(about, &image, "{accepted:?}");
+                    }
+                }
+            }
+        }
+    }
+}
