@@ -13,11 +13,10 @@ use crate::subject::{Kind, Subject};
 pub const MAX_SUBJECTS: usize = 1000;
 /// An index in an index is rare, and one in that has not been seen.
 const MAX_DEPTH: usize = 4;
-/// How BuildKit marks what it says about an image in the image's index.
-const REFERENCE_TYPE: &str = "vnd.docker.reference.type";
 
 /// The manifest or index `top` alone or, when `recursive`, with every index and every image in it.
-/// Entries that do not run, such as BuildKit's attestations, are not signed: nobody asks for it.
+/// Entries for no platform, such as BuildKit's attestations, are not signed: nobody asks for it.
+/// A mark beside a real platform does not count, since runtimes do not look at it and run them.
 pub async fn subjects(
     place: &Place,
     top: &Fetched,
@@ -79,10 +78,8 @@ async fn inner(place: &Place, entry: &Descriptor) -> Result<Option<Index>, SignE
 }
 
 fn entries(index: &Index) -> Vec<Descriptor> {
-    let runs = |entry: &&Descriptor| {
-        let known = entry.platform.as_ref().is_none_or(|platform| !platform.is_unknown());
-        known && !entry.annotations.contains_key(REFERENCE_TYPE)
-    };
+    let runs =
+        |entry: &&Descriptor| entry.platform.as_ref().is_none_or(|platform| !platform.is_unknown());
     index.manifests.iter().filter(runs).cloned().collect()
 }
 
