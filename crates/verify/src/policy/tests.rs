@@ -142,7 +142,7 @@ fn the_policy_in_the_guide_is_one() {
     let guide = std::fs::read_to_string(guide).unwrap();
     let text = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
     let document: document::Document = serde_yaml_ng::from_str(text).unwrap();
-    assert_eq!(document.signers.len(), 3);
+    assert_eq!(document.signers.len(), 4);
     let error = parse(text.as_bytes(), &read).unwrap_err();
     assert!(matches!(error, PolicyContentError::File { .. }), "{error}");
 }
