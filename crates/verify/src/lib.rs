@@ -15,6 +15,7 @@ pub mod evidence;
 pub mod key;
 pub mod pod;
 pub mod policy;
+pub mod server;
 pub mod sign;
 pub mod sigstore;
 pub mod subject;
