@@ -68,9 +68,86 @@ pub(super) struct Caches {
     tags: Cache<TagKey, Digest>,
     images: Cache<ImageKey, Arc<Contents>>,
     verdicts: Cache<VerdictKey, Arc<SubjectAnswer>>,
-    work: Arc<Semaphore>,
-    patience: Duration,
+    work: Work,
     metrics: Arc<Metrics>,
+}
+
+/// How much may be done at registries at once.
+struct Work {
+    /// In all.
+    places: Arc<Semaphore>,
+    /// At one registry: one that hangs must not stop what is asked of others.
+    of_registry: Cache<String, Arc<Semaphore>>,
+    per_registry: usize,
+    /// How many may wait for something.
+    waiting: Arc<Semaphore>,
+    patience: Duration,
+}
+
+/// Registries whose places are remembered. What is forgotten in use only gets a few more, of those
+/// that there are in all.
+const MAX_REGISTRIES: u64 = 10_000;
+
+impl Work {
+    fn new(limits: &Limits, timeouts: &Timeouts) -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(limits.work)),
+            of_registry: Cache::builder()
+                .max_capacity(MAX_REGISTRIES)
+                .time_to_idle(Duration::from_secs(3600))
+                .build(),
+            per_registry: limits.work_per_registry,
+            waiting: Arc::new(Semaphore::new(limits.waiting)),
+            patience: timeouts.work.0,
+        }
+    }
+
+    /// `work` with a place, within its time.
+    async fn bounded<V, W>(
+        &self,
+        repository: &str,
+        work: W,
+    ) -> impl Future<Output = Result<V, Trouble>> + use<V, W>
+    where
+        W: Future<Output = Result<V, Trouble>>,
+    {
+        let host = repository.split('/').next().unwrap_or_default().to_owned();
+        let per_registry = self.per_registry;
+        let new = async move { Arc::new(Semaphore::new(per_registry)) };
+        let own = self.of_registry.get_with(host, new).await;
+        let (all, patience) = (Arc::clone(&self.places), self.patience);
+        async move {
+            let bounded = async {
+                let _own = own.acquire().await.map_err(|_| ending())?;
+                let _place = all.acquire().await.map_err(|_| ending())?;
+                work.await
+            };
+            tokio::time::timeout(patience, bounded).await.map_err(|_| Trouble::deadline())?
+        }
+    }
+}
+
+/// What belongs to a repository.
+trait OfRepository {
+    fn repository(&self) -> &str;
+}
+
+impl OfRepository for TagKey {
+    fn repository(&self) -> &str {
+        &self.repository
+    }
+}
+
+impl OfRepository for ImageKey {
+    fn repository(&self) -> &str {
+        &self.repository
+    }
+}
+
+impl OfRepository for VerdictKey {
+    fn repository(&self) -> &str {
+        &self.repository
+    }
 }
 
 /// A yes is kept longer than a no: a signature that is missing may be on its way.
@@ -118,8 +195,7 @@ impl Caches {
             tags: tags.build(),
             images: images.build(),
             verdicts: verdicts.build(),
-            work: Arc::new(Semaphore::new(limits.work)),
-            patience: timeouts.work.0,
+            work: Work::new(limits, timeouts),
             metrics,
         }
     }
@@ -165,7 +241,7 @@ impl Caches {
         work: W,
     ) -> Result<V, Trouble>
     where
-        K: Hash + Eq + Send + Sync + 'static,
+        K: OfRepository + Hash + Eq + Send + Sync + 'static,
         V: Clone + Send + Sync + 'static,
         W: Future<Output = Result<V, Trouble>> + Send + 'static,
     {
@@ -174,16 +250,17 @@ impl Caches {
             return Ok(value);
         }
         self.metrics.cache(name, false);
-        let (cache, gate, patience) = (cache.clone(), Arc::clone(&self.work), self.patience);
-        // Only who does the work stands at the gate; who waits for them does not.
-        let bounded = async move {
-            let bounded = async {
-                let _place = gate.acquire().await.map_err(|_| ending())?;
-                work.await
-            };
-            tokio::time::timeout(patience, bounded).await.map_err(|_| Trouble::deadline())?
+        let Ok(waiting) = Arc::clone(&self.work.waiting).try_acquire_owned() else {
+            let what = "too many wait for registries already (limits.waiting); ask again";
+            return Err(Trouble::new(Code::Internal, what));
         };
-        let flight = tokio::spawn(async move { cache.try_get_with(key, bounded).await });
+        // Only who does the work needs a place for it; who waits for them does not.
+        let bounded = self.work.bounded(key.repository(), work).await;
+        let cache = cache.clone();
+        let flight = tokio::spawn(async move {
+            let _waiting = waiting;
+            cache.try_get_with(key, bounded).await
+        });
         match flight.await {
             Ok(Ok(value)) => Ok(value),
             Ok(Err(trouble)) => Err(Arc::unwrap_or_clone(trouble)),

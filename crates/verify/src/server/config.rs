@@ -17,6 +17,8 @@ use crate::policy::Pattern;
 
 /// More than any configuration needs.
 const MAX_FILE: u64 = 1024 * 1024;
+/// What counts places takes no more than that.
+const MAX_LIMIT: usize = 1_000_000_000;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -153,8 +155,12 @@ pub struct Limits {
     pub key_bytes: usize,
     /// Requests answered at once; more wait: 256.
     pub requests: usize,
-    /// Pieces of work at registries at once: 32.
+    /// Pieces of work at registries at once: 64.
     pub work: usize,
+    /// The same at one registry: 16. One that hangs takes no more than these.
+    pub work_per_registry: usize,
+    /// Questions that wait for work, their own or that of others: 10000; more are told to come back.
+    pub waiting: usize,
     /// Connections at once: 1024.
     pub connections: usize,
 }
@@ -166,9 +172,27 @@ impl Default for Limits {
             keys: 256,
             key_bytes: MAX_KEY,
             requests: 256,
-            work: 32,
+            work: 64,
+            work_per_registry: 16,
+            waiting: 10_000,
             connections: 1024,
         }
+    }
+}
+
+impl Limits {
+    fn all(&self) -> [usize; 8] {
+        let Self {
+            body_bytes,
+            keys,
+            key_bytes,
+            requests,
+            work,
+            work_per_registry,
+            waiting,
+            connections,
+        } = *self;
+        [body_bytes, keys, key_bytes, requests, work, work_per_registry, waiting, connections]
     }
 }
 
@@ -349,9 +373,12 @@ impl Config {
         if margin >= verify || margin >= mutate || margin >= admission {
             return Some("timeouts.margin must be less than each of verify, mutate and admission");
         }
-        let Limits { body_bytes, keys, key_bytes, requests, work, connections } = &self.limits;
-        if [body_bytes, keys, key_bytes, requests, work, connections].contains(&&0) {
+        let Limits { body_bytes, key_bytes, .. } = &self.limits;
+        if self.limits.all().contains(&0) {
             return Some("every number of limits must be 1 or more");
+        }
+        if self.limits.all().iter().any(|limit| *limit > MAX_LIMIT) {
+            return Some("every number of limits is at most 1000000000");
         }
         if *key_bytes > MAX_KEY {
             return Some("limits.key_bytes is at most 4096");
@@ -428,6 +455,8 @@ mod tests {
         for more in [
             "[timeouts]\nmutate = \"100ms\"",
             "[limits]\nwork = 0",
+            "[limits]\nwaiting = 0",
+            "[limits]\nconnections = 9000000000000000000",
             "[limits]\nkey_bytes = 5000",
             "[limits]\nbody_bytes = 100000000",
             "[cache]\nrefused_ttl = \"2m\"",

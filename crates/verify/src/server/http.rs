@@ -27,6 +27,9 @@ use super::reports::{self, Context, Value};
 use super::trouble::{Code, Trouble};
 use crate::contract::{self, Key};
 
+const UNWRITTEN: &str =
+    r#"{"kind":"ProviderResponse","response":{"systemError":"the answer cannot be written"}}"#;
+
 /// What every request may use.
 pub(super) struct App {
     pub(super) engine: Engine,
@@ -93,11 +96,15 @@ fn text(status: StatusCode, text: String) -> Response {
 }
 
 fn json(status: u16, document: &impl serde::Serialize) -> Response {
-    // Nothing that is written here has a key that is no text, which is all that could fail.
-    let bytes = serde_json::to_vec(document).unwrap_or_default();
+    let failed = StatusCode::INTERNAL_SERVER_ERROR;
+    let (status, bytes) = match serde_json::to_vec(document) {
+        Ok(bytes) => (StatusCode::from_u16(status).unwrap_or(failed), bytes),
+        // Nothing written here has a name that is no text, which is all that could fail; an empty
+        // answer that says yes would be worse than one too many lines here.
+        Err(_) => (failed, UNWRITTEN.as_bytes().to_vec()),
+    };
     let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() =
-        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    *response.status_mut() = status;
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response

@@ -207,14 +207,45 @@ async fn as_much_work_is_done_at_once_as_the_limit_says() {
     let bench = Bench::new();
     bench.sign_amd64().await;
     bench.registry.always("GET", "/manifests/v1", Fault::Hang);
-    let limits =
-        format!("{SHORT}\n[limits]\nwork = 1\n[timeouts]\nverify = \"1s\"\nwork = \"20s\"\n");
+    let limits = format!(
+        "{SHORT}\n[limits]\nwork = 1\nwork_per_registry = 9\n[timeouts]\nverify = \"1s\"\nwork = \"20s\"\n"
+    );
     let verifier = bench.start_with("", &limits).await;
     // The one place is taken by what hangs, so nobody else is even asked.
     verifier.ask(V1, &[&bench.image(":v1")]).await.system_error();
     let other = bench.image(":other");
     verifier.ask(V1, &[&other]).await.system_error();
     assert_eq!(bench.registry.count("GET", "/manifests/other"), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_registry_that_hangs_does_not_stop_what_is_asked_of_others() {
+    let (bench, other) = (Bench::new(), Bench::new());
+    bench.sign_amd64().await;
+    for tag in ["v1", "v2", "v3", "v4"] {
+        other.registry.always("GET", format!("/manifests/{tag}"), Fault::Hang);
+    }
+    let limits = "\n[limits]\nwork = 3\nwork_per_registry = 2\n[timeouts]\nverify = \"1s\"\n";
+    let verifier = bench.start_with("", limits).await;
+    let hanging = [":v1", ":v2", ":v3", ":v4"].map(|tag| other.image(tag));
+    let keys: Vec<&str> = hanging.iter().map(String::as_str).collect();
+    verifier.ask(V1, &keys).await.system_error();
+    assert_eq!(other.registry.seen().len(), 2, "{:?}", other.registry.seen());
+    let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
+    assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_more_wait_than_the_limit_says() {
+    let bench = Bench::new();
+    bench.registry.always("GET", "/manifests/v1", Fault::Hang);
+    let limits = "\n[limits]\nwaiting = 1\n[timeouts]\nverify = \"1s\"\n";
+    let verifier = bench.start_with("", limits).await;
+    assert!(verifier.ask(V1, &[&bench.image(":v1")]).await.system_error().contains("DEADLINE"));
+    let begun = Instant::now();
+    let said = verifier.ask(V1, &[&bench.image(":v2")]).await;
+    assert!(said.system_error().contains("limits.waiting"), "{}", said.body);
+    assert!(begun.elapsed() < Duration::from_millis(500), "at once");
 }
 
 #[tokio::test(flavor = "multi_thread")]
