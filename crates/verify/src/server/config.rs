@@ -1,19 +1,20 @@
 //! What the operator sets, from one TOML file. An unknown key is refused with its line, and what
 //! cannot work is refused when the file is read.
 
+mod values;
+
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::SignedDuration;
-use portolan_core::Platform;
-use portolan_core::platform::{ParsePlatformError, PartialPlatform};
+use portolan_core::platform::PartialPlatform;
 use portolan_registry::durable::{self, DurableError};
 use serde::Deserialize;
 
+pub use values::{ImagePattern, NodePlatform, Span};
+
 use crate::contract::MAX_KEY;
-use crate::policy::Pattern;
 
 /// More than any configuration needs.
 const MAX_FILE: u64 = 1024 * 1024;
@@ -243,32 +244,6 @@ pub struct Exempt {
     pub images: Vec<ImagePattern>,
 }
 
-/// Some repositories, in the words of the policy.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct ImagePattern(pub Pattern);
-
-impl TryFrom<String> for ImagePattern {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Self, String> {
-        Pattern::parse(&text).map(Self)
-    }
-}
-
-/// `os/arch[/variant]`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(try_from = "String")]
-pub struct NodePlatform(pub Platform);
-
-impl TryFrom<String> for NodePlatform {
-    type Error = ParsePlatformError;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse().map(Self)
-    }
-}
-
 /// What the labels of a cluster's nodes mean, for the webhook.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -284,29 +259,6 @@ pub struct Pods {
     /// What `kubectl get nodes -o yaml` prints, for policies that say `nodes`; looked at like the
     /// policy.
     pub nodes: Option<PathBuf>,
-}
-
-/// A time, such as `"500ms"`, `"30s"`, `"2m"` or `"1h"`; not nothing, and at most a day.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
-pub struct Span(pub Duration);
-
-impl Span {
-    const fn seconds(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
-    }
-}
-
-impl TryFrom<String> for Span {
-    type Error = &'static str;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let span = text.parse::<SignedDuration>().ok();
-        let span = span.and_then(|span| Duration::try_from(span).ok());
-        let fits = |span: &Duration| !span.is_zero() && *span <= Duration::from_secs(24 * 3600);
-        let wrong = "a time is a text such as \"500ms\", \"30s\" or \"2m\", more than nothing and at most a day";
-        span.filter(fits).map(Self).ok_or(wrong)
-    }
 }
 
 /// Why there is no configuration.

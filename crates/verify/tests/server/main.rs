@@ -9,6 +9,7 @@ mod admission;
 mod caches;
 mod decisions;
 mod faults;
+mod guide;
 mod harness;
 mod keys;
 mod mutate;
