@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 const UPDATE: &str = "PORTOLAN_UPDATE_SCHEMAS";
 
 pub(crate) fn run() -> Result<()> {
-    for package in ["portolan-agent", "portolan-compat"] {
+    for package in ["portolan-agent", "portolan-compat", "portolan-verify"] {
         let status = std::process::Command::new(env!("CARGO"))
             .args(["test", "--package", package, "--lib", "checked_in"])
             .current_dir(crate::root())

@@ -66,6 +66,11 @@ pub struct Subjects {
 }
 
 impl Subjects {
+    /// An index and images of it, or one image; none where there is no image.
+    pub fn of(index: Option<Subject>, manifests: Vec<Subject>) -> Option<Self> {
+        (!manifests.is_empty()).then_some(Self { index, manifests, others: Vec::new() })
+    }
+
     /// The index, where there is one.
     pub fn index(&self) -> Option<&Subject> {
         self.index.as_ref()

@@ -7,6 +7,8 @@
 mod answer;
 mod documents;
 mod quorum;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 

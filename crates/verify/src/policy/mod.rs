@@ -13,6 +13,8 @@ pub mod document;
 mod read;
 pub mod scope;
 mod signer;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -105,7 +105,7 @@ pub fn load_with_fingerprint(path: &Path) -> (Option<Digest>, Result<Policy, Loa
         Ok(None) => return (None, Err(LoadPolicyError::NotFound { path })),
         Err(source) => return (None, Err(LoadPolicyError::Read { path, source })),
     };
-    let beside = path.parent().unwrap_or(Path::new("")).to_owned();
+    let beside = path.parent().unwrap_or_else(|| Path::new("")).to_owned();
     let seen = RefCell::new(Digest::sha256(&bytes).to_string());
     let read = |file: &Path| {
         let read = match durable::read_bounded(&beside.join(file), MAX_FILE) {

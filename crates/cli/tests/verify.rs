@@ -1,0 +1,196 @@
+//! `portolan verify`, as scripts use it: over the embedded server, with keys of `portolan key`.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::{HELLO, Said, Server, portolan, run};
+
+struct Bench {
+    home: tempfile::TempDir,
+    _server: Server,
+    address: String,
+    image: String,
+}
+
+fn with_password(home: &Path, args: &[&str]) -> Said {
+    portolan(home).args(args).env("COSIGN_PASSWORD", "secret").output().unwrap().into()
+}
+
+impl Bench {
+    /// A registry with an image of five platforms, and two keys.
+    fn new() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let server = Server::start(home.path(), &home.path().join("data"), &[]);
+        let address = server.address.clone();
+        let image = format!("{address}/team/hello:1");
+        run(home.path(), &["image", "copy", HELLO, &image]).ok();
+        for name in ["release", "other"] {
+            let prefix = home.path().join(name).display().to_string();
+            with_password(home.path(), &["key", "generate", "--output", &prefix]).ok();
+        }
+        Self { home, _server: server, address, image }
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
+    }
+
+    fn sign(&self, image: &str, more: &[&str]) {
+        let key = self.file("release.key");
+        with_password(self.home.path(), &[&["sign", image, "--key", &key], more].concat()).ok();
+    }
+
+    fn verify(&self, more: &[&str]) -> Said {
+        run(self.home.path(), &[&["verify", "image", &self.image, "-o", "json"], more].concat())
+    }
+
+    fn with_key(&self, key: &str, more: &[&str]) -> Said {
+        let key = self.file(key);
+        self.verify(&[&["--key", &key], more].concat())
+    }
+
+    fn policy(&self, text: &str) -> String {
+        std::fs::write(self.home.path().join("policy.yaml"), text).unwrap();
+        self.file("policy.yaml")
+    }
+}
+
+fn json(said: &Said) -> Value {
+    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {} {}", said.out, said.err))
+}
+
+#[test]
+fn an_image_is_refused_until_index_and_images_are_signed() {
+    let bench = Bench::new();
+    let amd = ["--platform", "linux/amd64"];
+    let unsigned = bench.with_key("release.pub", &amd);
+    assert_eq!(unsigned.code, 1, "{}", unsigned.err);
+    let answer = json(&unsigned);
+    assert_eq!(answer["verdict"], "refused");
+    assert_eq!(answer["subjects"][0]["kind"], "index");
+    assert_eq!(answer["subjects"][0]["verified"], false);
+    assert_eq!(answer["subjects"][0]["reasons"][0]["code"], "NOT_SIGNED");
+
+    bench.sign(&bench.image, &[]);
+    assert_eq!(bench.with_key("release.pub", &amd).code, 1, "the images are not signed");
+    let index = bench.with_key("release.pub", &[&amd[..], &["--index-policy", "index"]].concat());
+    assert_eq!(index.code, 0, "{}", index.out);
+
+    bench.sign(&bench.image, &["--recursive", "--format", "both"]);
+    let signed = bench.with_key("release.pub", &amd);
+    assert_eq!(signed.code, 0, "{} {}", signed.out, signed.err);
+    let answer = json(&signed);
+    assert_eq!(answer["verdict"], "verified");
+    let subjects = answer["subjects"].as_array().unwrap();
+    assert!(subjects.iter().all(|one| one["verified"] == true), "{answer}");
+    // amd64 and amd64/v3: a node's labels do not say which it takes.
+    let platforms: Vec<_> = subjects.iter().filter_map(|one| one["platform"].as_str()).collect();
+    assert_eq!(platforms, ["linux/amd64", "linux/amd64/v3"]);
+    assert!(signed.err.contains("linux/riscv64"), "what else there is: {}", signed.err);
+
+    let other = bench.with_key("other.pub", &amd);
+    assert_eq!(other.code, 1);
+    let signatures = &json(&other)["subjects"][0]["signatures"];
+    assert!(signatures.as_array().unwrap().iter().all(|one| one["accepted"] == false));
+    assert_eq!(bench.with_key("release.pub", &["--all-platforms"]).code, 0);
+    let this_host = bench.with_key("release.pub", &[]);
+    assert_eq!(this_host.code, 0, "{}", this_host.err);
+}
+
+#[test]
+fn people_are_told_who_signed_and_what_is_missing() {
+    let bench = Bench::new();
+    bench.sign(&bench.image, &[]);
+    let key = bench.file("release.pub");
+    let args = ["verify", "image", &bench.image, "--key", &key, "--platform", "linux/arm64"];
+    let said = run(bench.home.path(), &args);
+    assert_eq!(said.code, 1);
+    for part in [
+        "refused: ",
+        "PLATFORM_REFUSED",
+        "index sha256:",
+        ": verified",
+        "NOT_SIGNED",
+        "linux/arm64",
+        "the signature fits the key",
+    ] {
+        assert!(said.out.contains(part), "{part}: {}", said.out);
+    }
+}
+
+#[test]
+fn exit_codes_tell_what_kind_of_no_it_is() {
+    let bench = Bench::new();
+    bench.sign(&bench.image, &["--recursive"]);
+    let absent = bench.with_key("release.pub", &["--platform", "linux/s390x"]);
+    assert_eq!(absent.code, 1);
+    let reason = &json(&absent)["reasons"][0];
+    assert_eq!(reason["code"], "PLATFORM_NOT_FOUND");
+    assert!(reason["message"].as_str().unwrap().contains("linux/riscv64"), "{reason}");
+
+    let policy = bench.policy(&format!(
+        "version: 1\nsigners:\n  release: {{keys: {{files: [release.pub]}}}}\nscopes:\n- name: team\n  match: [\"{}/team/*\"]\n  rule: {{require: {{allOf: [release]}}, platforms: all}}\n",
+        bench.address
+    ));
+    let said = bench.verify(&["--policy", &policy]);
+    assert_eq!(said.code, 0, "{} {}", said.out, said.err);
+    assert_eq!(json(&said)["policy"], "team");
+    assert_eq!(json(&said)["subjects"].as_array().unwrap().len(), 6);
+
+    let nowhere = bench.policy("version: 1\nsigners:\n  release: {keys: {files: [release.pub]}}\nscopes:\n- name: x\n  match: [elsewhere.example]\n  rule: {require: {allOf: [release]}}\n");
+    let said = bench.verify(&["--policy", &nowhere]);
+    assert_eq!((said.code, json(&said)["verdict"].as_str()), (6, Some("noPolicy")));
+
+    let wrong = bench.policy("version: 1\nscopez: []\n");
+    let said = bench.verify(&["--policy", &wrong]);
+    assert_eq!(said.code, 2);
+    assert!(
+        said.err.contains("did you mean `scopes`?") && said.err.contains("line 2"),
+        "{}",
+        said.err
+    );
+
+    assert_eq!(bench.verify(&["--policy", &bench.file("gone.yaml")]).code, 4);
+    assert_eq!(bench.with_key("gone.pub", &[]).code, 4);
+    assert_eq!(bench.verify(&[]).code, 2, "nobody may vouch");
+    assert_eq!(bench.with_key("release.pub", &["--policy", &policy]).code, 2, "one or the other");
+    assert_eq!(bench.verify(&["--certificate-identity", "x"]).code, 2, "and an issuer?");
+    let gone = format!("{}/team/hello:9", bench.address);
+    let key = bench.file("release.pub");
+    let home = bench.home.path();
+    assert_eq!(run(home, &["verify", "image", &gone, "--key", &key]).code, 4);
+    assert_eq!(run(home, &["verify", "image", "127.0.0.1:1/app:1", "--key", &key]).code, 5);
+}
+
+#[test]
+fn platforms_of_a_pod_are_printed_for_people_and_programs() {
+    let home = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        std::fs::write(home.path().join(name), text).unwrap();
+        home.path().join(name).display().to_string()
+    };
+    let pod = write(
+        "pod.yaml",
+        "kind: Deployment\nspec:\n  template:\n    spec:\n      nodeSelector: {kubernetes.io/arch: arm64}\n",
+    );
+    let nodes = write(
+        "nodes.yaml",
+        "items:\n- metadata: {name: a}\n  status: {nodeInfo: {operatingSystem: linux, architecture: arm64}}\n- metadata: {name: b}\n  status: {nodeInfo: {operatingSystem: linux, architecture: amd64}}\n",
+    );
+    let ask = |more: &[&str]| {
+        run(home.path(), &[&["verify", "pod-platforms", "-f", &pod], more].concat())
+    };
+    assert_eq!(ask(&[]).ok(), "*/arm64\n");
+    assert_eq!(ask(&["--partial", "host"]).ok(), "linux/arm64\n");
+    let json = ask(&["--default", "nodes", "--nodes", &nodes, "-o", "json"]).json();
+    assert_eq!(json["platforms"][0]["os"], "linux");
+    assert_eq!(json["platforms"][0]["arch"], "arm64");
+    assert_eq!(json["platforms"].as_array().unwrap().len(), 1);
+    assert_eq!(ask(&["--default", "nodes"]).code, 2);
+    assert_eq!(ask(&["--default", "nonsense"]).code, 2);
+    let service = write("service.yaml", "kind: Service\n");
+    assert_eq!(run(home.path(), &["verify", "pod-platforms", "-f", &service]).code, 2);
+}

@@ -1,0 +1,148 @@
+//! Whoever may push, or is the registry, tries to get something unsigned through.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use portolan_core::{Descriptor, Digest, Index, Manifest, Target, media_type};
+use portolan_verify::authority::RefusalCode;
+use portolan_verify::cosign;
+use portolan_verify::decision::{ReasonCode, Verdict};
+use portolan_verify::key::PrivateKey;
+use portolan_verify::sign::{Form, sign};
+use portolan_verify::sigstore::BUNDLE;
+
+use crate::bench::{Bench, is, of};
+use crate::support::fault::{Answer, Fault};
+use crate::support::image::{Image, to_json};
+
+const AMD: [&str; 1] = ["linux/amd64"];
+
+/// Another image in the same repository, with signatures of the same key in both forms.
+async fn other_image(bench: &Bench) -> (Descriptor, Digest, Digest) {
+    let other = Image::single("linux/amd64", &[77], 99);
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&other, "other");
+    let bundle = bench.sign_in(&other.top, Form::Bundle).await;
+    let simple = bench.sign_in(&other.top, Form::Simple).await;
+    (other.top, bundle, simple)
+}
+
+/// Case 15: genuine signatures of another image, put where this image's would be.
+#[tokio::test]
+async fn a_signature_of_another_image_does_not_count() {
+    let bench = Bench::new(&AMD);
+    bench.sign(&bench.top()).await;
+    let child = bench.entry(0);
+    let (_, bundle, simple) = other_image(&bench).await;
+    let place = bench.place();
+    // The layer of cosign 2, under this image's tag.
+    let fetched = place.manifest(&Target::Digest(simple)).await.unwrap();
+    let tag = cosign::tag(&child.digest, "sig");
+    place.push_manifest(media_type::OCI_MANIFEST, fetched.bytes, Some(&tag)).await.unwrap();
+    // The bundle, in an artifact that says it speaks of this image.
+    let fetched = place.manifest(&Target::Digest(bundle)).await.unwrap();
+    let mut copied: Manifest = serde_json::from_slice(&fetched.bytes).unwrap();
+    copied.subject = Some(Descriptor::new(&child.media_type, child.digest, child.size));
+    let bytes = Bytes::from(to_json(&copied));
+    place.push_manifest(media_type::OCI_MANIFEST, bytes, None).await.unwrap();
+
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Refused);
+    let subject = of(&answer, &child);
+    assert_eq!(subject.signatures.len(), 2, "{subject:?}");
+    for signature in &subject.signatures {
+        assert!(!signature.accepted);
+        assert_eq!(signature.code, Some(RefusalCode::OtherSubject), "{signature:?}");
+    }
+    assert_eq!(subject.reasons[0].code, ReasonCode::SignerMissing);
+}
+
+#[tokio::test]
+async fn a_signature_of_somebody_else_does_not_count() {
+    let bench = Bench::new(&AMD);
+    let stranger = PrivateKey::generate().unwrap();
+    for subject in [bench.top(), bench.entry(0)] {
+        for form in [Form::Bundle, Form::Simple] {
+            sign(&bench.place(), &subject, &stranger, form).await.unwrap();
+        }
+    }
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Refused);
+    for subject in &answer.subjects {
+        assert_eq!(subject.signatures.len(), 2);
+        assert!(subject.signatures.iter().all(|one| !one.accepted && one.code.is_some()));
+    }
+    // Beside one that counts it does no harm, in whatever order they come.
+    bench.sign_all().await;
+    is(&bench.verify("linux/amd64").await, Verdict::Verified);
+}
+
+fn listing(entries: Vec<Descriptor>) -> Fault {
+    let body = to_json(&Index::new(entries));
+    Fault::Answer(Answer::new(200, body).header("content-type", media_type::OCI_INDEX))
+}
+
+/// A list of referrers is a registry's word. What it lists must say itself what it speaks of.
+#[tokio::test]
+async fn a_list_that_lies_adds_nothing() {
+    let bench = Bench::new(&AMD);
+    let child = bench.entry(0);
+    bench.sign(&bench.top()).await;
+    let (_, bundle, simple) = other_image(&bench).await;
+    let entry = |digest| Descriptor::new(media_type::OCI_MANIFEST, digest, 1000);
+    let gone = Digest::sha256(b"nothing is there");
+    // One that speaks of another image, one that speaks of nothing, one that is not there, and an
+    // index in place of an artifact.
+    let listed = vec![entry(bundle), entry(simple), entry(gone), entry(bench.top().digest)];
+    bench.server.always("GET", format!("/referrers/{}", child.digest), listing(listed));
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Refused);
+    let subject = of(&answer, &child);
+    assert!(subject.signatures.is_empty(), "{subject:?}");
+    let told: BTreeMap<_, _> =
+        subject.passed_over.iter().map(|one| (one.artifact, one.why.as_str())).collect();
+    assert!(told[&bundle].contains("it speaks of"), "{told:?}");
+    assert!(told[&simple].contains("does not say"), "{told:?}");
+    assert!(told[&gone].contains("not there"), "{told:?}");
+    assert!(told.contains_key(&bench.top().digest), "{told:?}");
+}
+
+/// Some registries list a bundle under the type of its empty config.
+#[tokio::test]
+async fn a_list_that_misnames_types_hides_nothing() {
+    let bench = Bench::new(&AMD);
+    bench.sign(&bench.top()).await;
+    let bundle = bench.sign_in(&bench.entry(0), Form::Bundle).await;
+    let listed = Descriptor {
+        artifact_type: Some(media_type::OCI_EMPTY.to_owned()),
+        ..Descriptor::new(media_type::OCI_MANIFEST, bundle, 1000)
+    };
+    let path = format!("/referrers/{}", bench.entry(0).digest);
+    bench.server.always("GET", path, listing(vec![listed]));
+    is(&bench.verify("linux/amd64").await, Verdict::Verified);
+}
+
+/// Junk beside a signature: told, and harmless.
+#[tokio::test]
+async fn what_is_no_signature_is_passed_over() {
+    let bench = Bench::new(&AMD);
+    bench.sign_all().await;
+    let child = bench.entry(0);
+    let junk = Image::referrer(&child, "application/vnd.example.thing", b"hello");
+    let broken = {
+        let mut manifest = Image::referrer(&child, BUNDLE, b"not a bundle")
+            .manifest(&Image::referrer(&child, BUNDLE, b"not a bundle").top.digest);
+        manifest.layers[0].media_type = BUNDLE.to_owned();
+        let mut image = Image::of_manifest(media_type::OCI_MANIFEST, &to_json(&manifest));
+        image.absorb(&Image::referrer(&child, BUNDLE, b"not a bundle"));
+        image
+    };
+    for image in [&junk, &broken] {
+        bench.server.registry().repositories.get_mut("team/app").unwrap().hold(image, "junk");
+    }
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Verified);
+    let subject = of(&answer, &child);
+    assert!(subject.passed_over.iter().any(|one| one.artifact == junk.top.digest), "{subject:?}");
+    let refused: Vec<_> = subject.signatures.iter().filter(|one| !one.accepted).collect();
+    assert!(refused.iter().any(|one| one.code == Some(RefusalCode::Malformed)), "{refused:?}");
+}
