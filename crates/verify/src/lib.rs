@@ -16,6 +16,7 @@ pub mod key;
 pub mod notation;
 pub mod pod;
 pub mod policy;
+pub mod server;
 pub mod sign;
 pub mod sigstore;
 pub mod subject;

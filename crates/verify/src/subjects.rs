@@ -7,6 +7,7 @@ use portolan_core::platform::PartialPlatform;
 use portolan_core::select::{Candidates, may_run_on};
 use portolan_core::{Descriptor, Digest, Document, Platform, Target};
 use portolan_registry::ErrorClass;
+use portolan_registry::client::Fetched;
 use portolan_registry::images::{Place, ResolveError, candidates};
 
 use crate::subject::{Kind, Subject};
@@ -167,10 +168,45 @@ pub async fn find(
     missing: Missing,
 ) -> Result<Result<Subjects, PlatformNotFound>, FindSubjectsError> {
     let top = place.fetch(target).await.map_err(ResolveError::Read)?;
-    let found = candidates(place, &top).await?;
-    match top.document {
-        Document::Manifest(_) => Ok(Ok(single(top.descriptor, &found))),
-        Document::Index(_) => choose(top.descriptor, &found, wanted, missing),
+    Contents::of(place, top).await?.subjects(wanted, missing)
+}
+
+/// What an image has, for whichever machines: it depends on its digest alone, so it may be kept.
+#[derive(Debug, Clone)]
+pub struct Contents {
+    top: Descriptor,
+    is_index: bool,
+    found: Candidates,
+}
+
+impl Contents {
+    /// Looks into `top`, which came from `place`.
+    pub async fn of(place: &Place, top: Fetched) -> Result<Self, FindSubjectsError> {
+        let found = candidates(place, &top).await?;
+        let is_index = matches!(top.document, Document::Index(_));
+        Ok(Self { top: top.descriptor, is_index, found })
+    }
+
+    /// What the reference named.
+    pub fn top(&self) -> &Descriptor {
+        &self.top
+    }
+
+    /// How many images are in it.
+    pub fn images(&self) -> usize {
+        self.found.manifests().count()
+    }
+
+    /// What of it has to be signed for these machines.
+    pub fn subjects(
+        &self,
+        wanted: &Wanted,
+        missing: Missing,
+    ) -> Result<Result<Subjects, PlatformNotFound>, FindSubjectsError> {
+        match self.is_index {
+            false => Ok(Ok(single(self.top.clone(), &self.found))),
+            true => choose(self.top.clone(), &self.found, wanted, missing),
+        }
     }
 }
 

@@ -62,9 +62,8 @@ impl ApiConfig {
     /// Address and files of the listener on the network.
     pub fn network(&self) -> Option<(SocketAddr, TlsFiles)> {
         let files = TlsFiles {
-            certificate: self.certificate.clone()?,
-            key: self.key.clone()?,
             client_ca: Some(self.client_ca.clone()?),
+            ..TlsFiles::new(self.certificate.clone()?, self.key.clone()?)
         };
         Some((self.listen?, files))
     }
@@ -100,9 +99,8 @@ impl MirrorConfig {
     /// The files of HTTPS.
     pub fn tls(&self) -> Option<TlsFiles> {
         Some(TlsFiles {
-            certificate: self.certificate.clone()?,
-            key: self.key.clone()?,
             client_ca: self.client_ca.clone(),
+            ..TlsFiles::new(self.certificate.clone()?, self.key.clone()?)
         })
     }
 

@@ -5,4 +5,4 @@ mod accept;
 mod tls;
 
 pub use accept::{Limits, Listener, run};
-pub use tls::{Tls, TlsError, TlsFiles};
+pub use tls::{Tls, TlsError, TlsFiles, TlsVersion};

@@ -22,12 +22,25 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// Let in only clients with a certificate that one of these vouches for.
     pub client_ca: Option<PathBuf>,
+    /// The oldest version that is spoken.
+    pub oldest: TlsVersion,
+}
+
+/// A version of TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TlsVersion {
+    /// What some tools of continuous integration still speak.
+    #[default]
+    V1_2,
+    /// For peers that are known to speak it.
+    V1_3,
 }
 
 impl TlsFiles {
     /// A server that lets in everyone.
     pub fn new(certificate: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
-        Self { certificate: certificate.into(), key: key.into(), client_ca: None }
+        let (certificate, key) = (certificate.into(), key.into());
+        Self { certificate, key, client_ca: None, oldest: TlsVersion::default() }
     }
 
     /// When each was last written; none for a file that cannot be looked at.
@@ -89,6 +102,9 @@ pub enum TlsError {
 
 /// A chain of a dozen certificates is well below this.
 const MAX_FILE: u64 = 1024 * 1024;
+
+/// For [`TlsVersion::V1_3`].
+static ONLY_1_3: &[&rustls::SupportedProtocolVersion] = &[&rustls::version::TLS13];
 
 /// Looking more often would be a system call for every connection, and renewals are rare.
 const LOOK_AGAIN: Duration = Duration::from_secs(5);
@@ -168,7 +184,10 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
-        .with_safe_default_protocol_versions()
+        .with_protocol_versions(match files.oldest {
+            TlsVersion::V1_2 => rustls::DEFAULT_VERSIONS,
+            TlsVersion::V1_3 => ONLY_1_3,
+        })
         .map_err(unusable)?;
     let builder = match &files.client_ca {
         None => builder.with_no_client_auth(),

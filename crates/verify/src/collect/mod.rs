@@ -168,11 +168,13 @@ pub async fn collect(
     collector.bounded("pieces of evidence", pieces.len() as u64, limits.pieces as u64)?;
     let total = pieces.iter().map(|(_, layer, _)| layer.size).fold(0, u64::saturating_add);
     collector.bounded("bytes", total, limits.total)?;
-    let evidence = stream::iter(pieces)
+    // A list and not a stream of closures: with these the compiler does not see that the whole may
+    // move between threads.
+    let fetches: Vec<_> = pieces
+        .into_iter()
         .map(|(artifact, layer, used)| collector.piece(artifact, layer, used))
-        .buffered(limits.concurrency)
-        .try_collect()
-        .await?;
+        .collect();
+    let evidence = stream::iter(fetches).buffered(limits.concurrency).try_collect().await?;
     Ok(Collected { evidence, passed_over })
 }
 

@@ -115,7 +115,13 @@ pub struct Question<'a> {
 /// The answer over everything that [`needed`] examining.
 pub fn decide(question: &Question<'_>, image: &Subjects, examined: &[Examined]) -> Answer {
     let Question { rule, now, .. } = question;
-    let subjects: Vec<_> = examined.iter().map(|one| decide_subject(rule, one, *now)).collect();
+    let subjects = examined.iter().map(|one| decide_subject(rule, one, *now)).collect();
+    combine(question, image, subjects)
+}
+
+/// The answer over what came of everything that [`needed`] examining.
+pub fn combine(question: &Question<'_>, image: &Subjects, subjects: Vec<SubjectAnswer>) -> Answer {
+    let rule = question.rule;
     // What was not examined does not pass, whoever forgot it.
     let verified = |subject: &Subject| {
         let own = |one: &&SubjectAnswer| one.digest == subject.descriptor.digest;
@@ -208,7 +214,8 @@ fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<String> {
     warnings
 }
 
-fn decide_subject(rule: &Rule, examined: &Examined, now: Timestamp) -> SubjectAnswer {
+/// What comes of one subject by itself.
+pub fn decide_subject(rule: &Rule, examined: &Examined, now: Timestamp) -> SubjectAnswer {
     let mut reasons = Vec::new();
     if let Some(require) = &rule.require {
         let signed = examined.accepted().filter(|(_, accepted)| accepted.claim == Claim::Signature);

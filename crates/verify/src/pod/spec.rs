@@ -143,14 +143,20 @@ impl PodSpec {
 
     /// The pod in an object.
     pub fn from_object(object: &Value) -> Result<Self, ReadPodError> {
-        let inside = PATHS.into_iter().find_map(|path| Some((path, object.pointer(path)?)));
-        let bare = object.get("containers").map(|_| ("pod spec", object));
-        let (path, spec) = inside.or(bare).ok_or(ReadPodError::NoPod)?;
-        if !spec.is_object() {
-            return Err(ReadPodError::NoPod);
-        }
+        let (path, spec) = spec_of(object)?;
         Self::deserialize(spec).map_err(|source| ReadPodError::Fields { path, source })
     }
+}
+
+/// Where the pod is in an object, and all that is written of it there.
+pub fn spec_of(object: &Value) -> Result<(&'static str, &Value), ReadPodError> {
+    let inside = PATHS.into_iter().find_map(|path| Some((path, object.pointer(path)?)));
+    let bare = object.get("containers").map(|_| ("pod spec", object));
+    let found = inside.or(bare).ok_or(ReadPodError::NoPod)?;
+    if !found.1.is_object() {
+        return Err(ReadPodError::NoPod);
+    }
+    Ok(found)
 }
 
 fn document(bytes: &[u8]) -> Result<Value, ReadPodError> {

@@ -25,7 +25,7 @@ use portolan_core::{Platform, Reference};
 
 pub use condition::Condition;
 pub use document::{IndexPolicy, Package, PartialMeaning, Severity};
-pub use read::{LoadPolicyError, PolicyContentError, load, parse};
+pub use read::{LoadPolicyError, PolicyContentError, load, load_with_fingerprint, parse};
 pub use scope::Pattern;
 pub use signer::pattern;
 

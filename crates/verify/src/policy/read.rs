@@ -1,10 +1,12 @@
 //! From a policy file, and the files that it names, to a policy.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Span, SpanRelativeTo};
+use portolan_core::Digest;
 use portolan_core::suggest::nearest;
 use portolan_registry::durable::{self, DurableError};
 
@@ -91,19 +93,33 @@ pub(super) type ReadFile<'a> = &'a dyn Fn(&Path) -> Result<Vec<u8>, String>;
 
 /// Reads the policy at `path`, and the keys and roots that it names.
 pub fn load(path: &Path) -> Result<Policy, LoadPolicyError> {
+    load_with_fingerprint(path).1
+}
+
+/// The same with a fingerprint of everything that was read, so that whoever reads again sees
+/// whether something changed, be it only in a key; none where nothing was read.
+pub fn load_with_fingerprint(path: &Path) -> (Option<Digest>, Result<Policy, LoadPolicyError>) {
     let path = path.to_owned();
     let bytes = match durable::read_bounded(&path, MAX_POLICY) {
         Ok(Some(bytes)) => bytes,
-        Ok(None) => return Err(LoadPolicyError::NotFound { path }),
-        Err(source) => return Err(LoadPolicyError::Read { path, source }),
+        Ok(None) => return (None, Err(LoadPolicyError::NotFound { path })),
+        Err(source) => return (None, Err(LoadPolicyError::Read { path, source })),
     };
     let beside = path.parent().unwrap_or_else(|| Path::new("")).to_owned();
-    let read = |file: &Path| match durable::read_bounded(&beside.join(file), MAX_FILE) {
-        Ok(Some(bytes)) => Ok(bytes),
-        Ok(None) => Err("it is not there; paths are relative to the policy".to_owned()),
-        Err(error) => Err(error.to_string()),
+    let seen = RefCell::new(Digest::sha256(&bytes).to_string());
+    let read = |file: &Path| {
+        let read = match durable::read_bounded(&beside.join(file), MAX_FILE) {
+            Ok(Some(bytes)) => Ok(bytes),
+            Ok(None) => Err("it is not there; paths are relative to the policy".to_owned()),
+            Err(error) => Err(error.to_string()),
+        };
+        if let Ok(bytes) = &read {
+            seen.borrow_mut().push_str(&Digest::sha256(bytes).to_string());
+        }
+        read
     };
-    parse(&bytes, &read).map_err(|source| LoadPolicyError::Content { path, source })
+    let policy = parse(&bytes, &read).map_err(|source| LoadPolicyError::Content { path, source });
+    (Some(Digest::sha256(seen.into_inner().as_bytes())), policy)
 }
 
 /// Reads the text of a policy; `read` gets the files that it names.

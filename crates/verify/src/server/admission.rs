@@ -1,0 +1,174 @@
+//! AdmissionReviews in and out: what a webhook of Kubernetes is asked, and what it says.
+
+use std::collections::BTreeSet;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::engine::Told;
+use super::trouble::Trouble;
+use crate::pod::{PodSpec, ReadPodError, spec_of};
+
+/// Images of one pod; no pod that runs has more.
+const MAX_IMAGES: usize = 256;
+/// Longer warnings are cut by API servers, in the middle of a word.
+const MAX_WARNING: usize = 250;
+/// A message for people; with many images, the first few tell enough.
+const MAX_MESSAGE: usize = 4000;
+
+#[derive(Deserialize)]
+struct Review {
+    request: Option<Request>,
+}
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request {
+    pub(super) uid: String,
+    #[serde(default)]
+    pub(super) namespace: Option<String>,
+    #[serde(default)]
+    operation: String,
+    #[serde(default)]
+    object: Value,
+    #[serde(default)]
+    old_object: Value,
+}
+
+/// Reads an AdmissionReview.
+pub(super) fn read(body: &[u8]) -> Result<Request, String> {
+    let review: Review = serde_json::from_slice(body)
+        .map_err(|error| format!("the body is no AdmissionReview: {error}"))?;
+    review.request.ok_or_else(|| "the AdmissionReview has no request".to_owned())
+}
+
+/// A pod, and the images that have to be looked at.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ToLookAt {
+    pub(super) pod: PodSpec,
+    /// Each once, in order.
+    pub(super) images: BTreeSet<String>,
+}
+
+/// Why a request cannot be decided.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Undecidable {
+    #[error(
+        "{0}; the rules of the webhook should name pods, and workloads if you like, and nothing else"
+    )]
+    Pod(#[from] ReadPodError),
+    #[error(
+        "the pod has a container or volume without an image, so it is not known what would run"
+    )]
+    NoImage,
+    #[error("the pod has more than {MAX_IMAGES} images")]
+    TooMany,
+}
+
+/// What has to be looked at; none where nothing new would run.
+///
+/// What an update leaves as it was, in a pod that may run where it might before, was looked at when
+/// it came: otherwise nobody could take a finalizer off a pod whose signer was dropped.
+pub(super) fn to_look_at(request: &Request) -> Result<Option<ToLookAt>, Undecidable> {
+    if matches!(request.operation.as_str(), "DELETE" | "CONNECT") {
+        return Ok(None);
+    }
+    let (pod, mut images) = images(&request.object)?;
+    if request.operation == "UPDATE"
+        && let Ok((before, known)) = self::images(&request.old_object)
+        && before == pod
+    {
+        images.retain(|image| !known.contains(image));
+    }
+    Ok((!images.is_empty()).then_some(ToLookAt { pod, images }))
+}
+
+/// Of containers of every kind, and of volumes that are images.
+fn images(object: &Value) -> Result<(PodSpec, BTreeSet<String>), Undecidable> {
+    let pod = PodSpec::from_object(object)?;
+    let (_, spec) = spec_of(object)?;
+    let mut images = BTreeSet::new();
+    let members = |name: &str| spec.get(name).and_then(Value::as_array).into_iter().flatten();
+    let containers = ["containers", "initContainers", "ephemeralContainers"];
+    for container in containers.into_iter().flat_map(members) {
+        let image = container.get("image").and_then(Value::as_str);
+        images.insert(image.filter(|image| !image.is_empty()).ok_or(Undecidable::NoImage)?);
+    }
+    for volume in members("volumes").filter_map(|volume| volume.get("image")) {
+        let image = volume.get("reference").and_then(Value::as_str);
+        images.insert(image.filter(|image| !image.is_empty()).ok_or(Undecidable::NoImage)?);
+    }
+    match images.len() {
+        0 => Err(Undecidable::NoImage),
+        1..=MAX_IMAGES => Ok((pod, images.into_iter().map(str::to_owned).collect())),
+        _ => Err(Undecidable::TooMany),
+    }
+}
+
+/// What is wrong with one image, for people; none where nothing is.
+pub(super) fn complaint(image: &str, told: &Result<Told, Trouble>) -> Option<String> {
+    let answer = match told {
+        Err(trouble) => return Some(format!("{image}: {}", trouble.text())),
+        Ok(told) if told.is_yes() => return None,
+        Ok(Told::Exempt(_)) => return None,
+        Ok(Told::Answer { answer, .. }) => answer,
+    };
+    let refused = answer.subjects.iter().filter(|subject| !subject.verified);
+    let mut lines: Vec<String> = refused
+        .map(|subject| {
+            let what = match &subject.platform {
+                Some(platform) => format!("{} for {platform}", subject.digest),
+                None => format!("index {}", subject.digest),
+            };
+            let reason = |one: &crate::decision::Reason| format!("{} ({})", one.message, one.code);
+            let reasons: Vec<_> = subject.reasons.iter().map(reason).collect();
+            format!("{what}: {}", reasons.join("; "))
+        })
+        .collect();
+    if lines.is_empty() {
+        lines.extend(answer.reasons.iter().map(|one| format!("{} ({})", one.message, one.code)));
+    }
+    let digest = answer.digest.map(|digest| format!(" ({digest})")).unwrap_or_default();
+    Some(format!("{image}{digest}: {}", lines.join("; ")))
+}
+
+/// What is said to the API server.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ruling {
+    pub(super) allowed: bool,
+    /// Why not.
+    pub(super) message: Option<String>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// From what is wrong with each image to a ruling.
+pub(super) fn rule(complaints: Vec<String>, audit: bool) -> Ruling {
+    if audit || complaints.is_empty() {
+        let told = complaints.into_iter().map(|one| format!("would be denied: {one}"));
+        return Ruling { allowed: true, message: None, warnings: told.collect() };
+    }
+    let message = format!("portolan: {}", complaints.join("\n"));
+    Ruling { allowed: false, message: Some(cut(&message, MAX_MESSAGE)), warnings: Vec::new() }
+}
+
+/// A ruling as it is written.
+pub(super) fn write(uid: &str, ruling: &Ruling) -> Value {
+    let mut response = json!({"uid": uid, "allowed": ruling.allowed});
+    if let Some(message) = &ruling.message {
+        response["status"] =
+            json!({"status": "Failure", "code": 403, "reason": "Forbidden", "message": message});
+    }
+    if !ruling.warnings.is_empty() {
+        let warnings: Vec<_> = ruling.warnings.iter().map(|one| cut(one, MAX_WARNING)).collect();
+        response["warnings"] = json!(warnings);
+    }
+    json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+}
+
+fn cut(text: &str, bytes: usize) -> String {
+    match text.len() <= bytes {
+        true => text.to_owned(),
+        false => format!("{}…", &text[..text.floor_char_boundary(bytes - '…'.len_utf8())]),
+    }
+}

@@ -1,0 +1,430 @@
+//! What the operator sets, from one TOML file. An unknown key is refused with its line, and what
+//! cannot work is refused when the file is read.
+
+mod values;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portolan_core::platform::PartialPlatform;
+use portolan_registry::durable::{self, DurableError};
+use serde::Deserialize;
+
+pub use values::{ImagePattern, NodePlatform, Span};
+
+use crate::contract::MAX_KEY;
+
+/// More than any configuration needs.
+const MAX_FILE: u64 = 1024 * 1024;
+/// What counts places takes no more than that.
+const MAX_LIMIT: usize = 1_000_000_000;
+
+/// The whole configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// Where Gatekeeper asks.
+    pub listen: SocketAddr,
+    /// Health, readiness and metrics, without TLS; not set: nowhere.
+    pub health: Option<SocketAddr>,
+    /// Who must have signed what.
+    pub policy: PathBuf,
+    /// `registries.toml`; not set: where the command line looks.
+    pub registries: Option<PathBuf>,
+    /// A file of registry credentials in docker's form; not set: where the command line looks.
+    pub credentials: Option<PathBuf>,
+    /// What nodes are where nobody says; not set: what this machine is.
+    pub host_platform: Option<NodePlatform>,
+    /// Whether a no is a no.
+    #[serde(default)]
+    pub mode: Mode,
+    /// How trouble that will pass is told to Gatekeeper.
+    #[serde(default)]
+    pub transient_errors: TransientErrors,
+    /// Headers that carry a trace id; the first that is there counts.
+    #[serde(default)]
+    pub trace_headers: Vec<String>,
+    /// `[tls]`
+    pub tls: TlsConfig,
+    /// `[admission]`
+    #[serde(default)]
+    pub admission: AdmissionConfig,
+    /// `[timeouts]`
+    #[serde(default)]
+    pub timeouts: Timeouts,
+    /// `[limits]`
+    #[serde(default)]
+    pub limits: Limits,
+    /// `[cache]`
+    #[serde(default)]
+    pub cache: CacheConfig,
+    /// `[exempt]`
+    #[serde(default)]
+    pub exempt: Exempt,
+    /// `[pods]`
+    #[serde(default)]
+    pub pods: Pods,
+}
+
+/// Whether a no is a no.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It is.
+    #[default]
+    Enforce,
+    /// It is told, and everything is let in.
+    Audit,
+}
+
+/// How trouble that will pass is told to Gatekeeper, which keeps items and forgets system errors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum TransientErrors {
+    /// For the whole request: nobody keeps it.
+    #[default]
+    System,
+    /// For the one key: Gatekeeper keeps it for its time to live.
+    Item,
+}
+
+/// Files of TLS.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// The certificate, followed by those that vouch for it.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// Let in only clients with a certificate that one of these vouches for.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// The webhook of Kubernetes itself.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct AdmissionConfig {
+    /// Where API servers ask; not set: where Gatekeeper does. Apart from it, because API servers
+    /// show no certificate unless they are told to.
+    pub listen: Option<SocketAddr>,
+    /// Who vouches for API servers, with `listen`; not set: everybody is let in.
+    pub client_ca: Option<PathBuf>,
+}
+
+/// How long who asks will wait, and how much earlier they are answered.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Timeouts {
+    /// Of the Provider for validation: `"5s"`.
+    pub verify: Span,
+    /// Of the Provider for mutation: `"2s"`.
+    pub mutate: Span,
+    /// Of the webhook: `"10s"`. What an API server says itself counts where it is less.
+    pub admission: Span,
+    /// Answers are ready that much earlier: `"100ms"`.
+    pub margin: Span,
+    /// For one piece of work at a registry, which goes on when who asked has gone: `"30s"`.
+    pub work: Span,
+    /// For requests under way when the verifier is ended: `"10s"`.
+    pub shutdown: Span,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            verify: Span::seconds(5),
+            mutate: Span::seconds(2),
+            admission: Span::seconds(10),
+            margin: Span(Duration::from_millis(100)),
+            work: Span::seconds(30),
+            shutdown: Span::seconds(10),
+        }
+    }
+}
+
+/// Bounds on what is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limits {
+    /// Of a request's body: 3 MiB, as much as an API server sends.
+    pub body_bytes: usize,
+    /// Keys in a request: 256.
+    pub keys: usize,
+    /// Of one key: 4096, which is also the most.
+    pub key_bytes: usize,
+    /// Requests answered at once; more wait: 256.
+    pub requests: usize,
+    /// Pieces of work at registries at once: 64.
+    pub work: usize,
+    /// The same at one registry: 16. One that hangs takes no more than these.
+    pub work_per_registry: usize,
+    /// Questions that wait for work, their own or that of others: 10000; more are told to come back.
+    pub waiting: usize,
+    /// Connections at once: 1024.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 3 * 1024 * 1024,
+            keys: 256,
+            key_bytes: MAX_KEY,
+            requests: 256,
+            work: 64,
+            work_per_registry: 16,
+            waiting: 10_000,
+            connections: 1024,
+        }
+    }
+}
+
+impl Limits {
+    fn all(&self) -> [usize; 8] {
+        let Self {
+            body_bytes,
+            keys,
+            key_bytes,
+            requests,
+            work,
+            work_per_registry,
+            waiting,
+            connections,
+        } = *self;
+        [body_bytes, keys, key_bytes, requests, work, work_per_registry, waiting, connections]
+    }
+}
+
+/// What is kept, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CacheConfig {
+    /// What a tag is: `"10s"`.
+    pub tag_ttl: Span,
+    /// How many tags: 10000.
+    pub tags: u64,
+    /// What is in an image; it cannot change, so it goes when it is not used: `"1h"`.
+    pub image_idle: Span,
+    /// Bytes of these, about: 16 MiB.
+    pub image_bytes: u64,
+    /// That a subject is verified: `"60s"`.
+    pub verified_ttl: Span,
+    /// That it is not: `"10s"`. Signatures that come late are seen that late.
+    pub refused_ttl: Span,
+    /// Bytes of verdicts, about: 32 MiB.
+    pub verdict_bytes: u64,
+    /// How often the policy is looked at: `"5s"`.
+    pub policy_poll: Span,
+}
+
+impl Default for CacheConfig {
+    fn default() -> Self {
+        Self {
+            tag_ttl: Span::seconds(10),
+            tags: 10_000,
+            image_idle: Span::seconds(3600),
+            image_bytes: 16 * 1024 * 1024,
+            verified_ttl: Span::seconds(60),
+            refused_ttl: Span::seconds(10),
+            verdict_bytes: 32 * 1024 * 1024,
+            policy_poll: Span::seconds(5),
+        }
+    }
+}
+
+/// What is let in without a look.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Exempt {
+    /// Asked from these namespaces.
+    pub namespaces: Vec<String>,
+    /// `host`, `host/path/*` or `host/repository`.
+    pub images: Vec<ImagePattern>,
+}
+
+/// What the labels of a cluster's nodes mean, for the webhook.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pods {
+    /// More labels that name the operating system.
+    pub os_labels: Vec<String>,
+    /// More labels that name the architecture.
+    pub arch_labels: Vec<String>,
+    /// What the cluster calls things: `graviton = "arm64"`.
+    pub values: BTreeMap<String, String>,
+    /// Other labels that tell a platform: label → value → platform.
+    pub labels: BTreeMap<String, BTreeMap<String, PartialPlatform>>,
+    /// What `kubectl get nodes -o yaml` prints, for policies that say `nodes`; looked at like the
+    /// policy.
+    pub nodes: Option<PathBuf>,
+}
+
+/// Why there is no configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file is not there.
+    #[error("there is no {}; docs/verifier.md has one to begin with", path.display())]
+    Missing {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file cannot be read.
+    #[error("the configuration cannot be read")]
+    Read(#[source] DurableError),
+    /// The file is no text.
+    #[error("{} is not UTF-8 text", path.display())]
+    NotText {
+        /// The file.
+        path: PathBuf,
+    },
+    /// No TOML, an unknown key, or a value that a key cannot have. The cause names the line.
+    #[error("{} cannot be used", path.display())]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// With line and column.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// Values that do not go together.
+    #[error("{}: {problem}", path.display())]
+    Contradiction {
+        /// The file.
+        path: PathBuf,
+        /// Which, and what would.
+        problem: &'static str,
+    },
+}
+
+impl Config {
+    /// Reads a file.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let bytes = durable::read_bounded(path, MAX_FILE).map_err(ConfigError::Read)?;
+        let bytes = bytes.ok_or_else(|| ConfigError::Missing { path: path.to_owned() })?;
+        let text =
+            String::from_utf8(bytes).map_err(|_| ConfigError::NotText { path: path.to_owned() })?;
+        Self::parse(&text, path)
+    }
+
+    /// Reads a text; `path` is where it came from, for messages.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
+            path: path.to_owned(),
+            source: Box::new(source),
+        })?;
+        match config.contradiction() {
+            Some(problem) => Err(ConfigError::Contradiction { path: path.to_owned(), problem }),
+            None => Ok(config),
+        }
+    }
+
+    fn contradiction(&self) -> Option<&'static str> {
+        let Timeouts { verify, mutate, admission, margin, .. } = &self.timeouts;
+        if margin >= verify || margin >= mutate || margin >= admission {
+            return Some("timeouts.margin must be less than each of verify, mutate and admission");
+        }
+        let Limits { body_bytes, key_bytes, .. } = &self.limits;
+        if self.limits.all().contains(&0) {
+            return Some("every number of limits must be 1 or more");
+        }
+        if self.limits.all().iter().any(|limit| *limit > MAX_LIMIT) {
+            return Some("every number of limits is at most 1000000000");
+        }
+        if *key_bytes > MAX_KEY {
+            return Some("limits.key_bytes is at most 4096");
+        }
+        if *body_bytes > 64 * 1024 * 1024 {
+            return Some("limits.body_bytes is at most 64 MiB");
+        }
+        if self.cache.refused_ttl > self.cache.verified_ttl {
+            return Some("cache.refused_ttl must not be above cache.verified_ttl");
+        }
+        if self.admission.client_ca.is_some() && self.admission.listen.is_none() {
+            return Some(
+                "admission.client_ca needs admission.listen; without it tls.client_ca counts",
+            );
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    const LEAST: &str = "listen = \"127.0.0.1:6001\"\npolicy = \"policy.yaml\"\n[tls]\n\
+        certificate = \"tls.crt\"\nkey = \"tls.key\"\n";
+
+    fn parse(text: &str) -> Result<Config, ConfigError> {
+        Config::parse(text, Path::new("verifier.toml"))
+    }
+
+    #[test]
+    fn the_least_configuration_has_defaults_for_everything_else() {
+        let config = parse(LEAST).unwrap();
+        assert_eq!(
+            (config.mode, config.transient_errors),
+            (Mode::Enforce, TransientErrors::System)
+        );
+        assert_eq!(config.timeouts, Timeouts::default());
+        assert_eq!(
+            config.timeouts.verify.0 - config.timeouts.margin.0,
+            Duration::from_millis(4900)
+        );
+    }
+
+    #[test]
+    fn a_configuration_that_is_wrong_is_refused_with_its_line() {
+        for (more, line, words) in [
+            ("client_cas = \"x\"", "line 6", "client_cas"),
+            ("[timeouts]\nverify = \"soon\"", "line 7", "a time is"),
+            ("[timeouts]\nverify = \"0s\"", "line 7", "a time is"),
+            ("[exempt]\nimages = [\"nginx:1\"]", "line 7", "host/path/*"),
+            ("[pods.labels.pool]\narm = \"\"", "line 7", "platform"),
+        ] {
+            let error = parse(&format!("{LEAST}{more}\n")).unwrap_err();
+            assert!(error.to_string().contains("verifier.toml"), "{error}");
+            let cause = error.source().unwrap().to_string();
+            assert!(cause.contains(line) && cause.contains(words), "{more}: {cause}");
+        }
+        for (text, words) in [
+            ("mode = \"warn\"\n", "audit"),
+            ("transient_errors = \"both\"\n", "item"),
+            ("host_platform = \"linux\"\n", "platform"),
+        ] {
+            let error = parse(&format!("{text}{LEAST}")).unwrap_err();
+            let cause = error.source().unwrap().to_string();
+            assert!(cause.contains("line 1") && cause.contains(words), "{text}: {cause}");
+        }
+    }
+
+    #[test]
+    fn values_that_do_not_go_together_are_refused_when_the_file_is_read() {
+        for more in [
+            "[timeouts]\nmutate = \"100ms\"",
+            "[limits]\nwork = 0",
+            "[limits]\nwaiting = 0",
+            "[limits]\nconnections = 9000000000000000000",
+            "[limits]\nkey_bytes = 5000",
+            "[limits]\nbody_bytes = 100000000",
+            "[cache]\nrefused_ttl = \"2m\"",
+            "[admission]\nclient_ca = \"ca.crt\"",
+        ] {
+            let error = parse(&format!("{LEAST}{more}")).unwrap_err();
+            assert!(matches!(error, ConfigError::Contradiction { .. }), "{more}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_not_there_is_said_to_be_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("verifier.toml");
+        assert!(matches!(Config::load(&path), Err(ConfigError::Missing { .. })));
+        std::fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(matches!(Config::load(&path), Err(ConfigError::NotText { .. })));
+    }
+}

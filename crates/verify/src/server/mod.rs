@@ -1,0 +1,30 @@
+//! `portolan-verifier`: answers a cluster's questions about images.
+//!
+//! | file | what it holds |
+//! |---|---|
+//! | `config` | what the operator sets |
+//! | `run` | how it is put together, started and ended |
+//! | `http` | routes, bounds, deadlines, trace ids |
+//! | `provider` | Gatekeeper's external data: requests and answers as they are written |
+//! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
+//! | `admission` | AdmissionReviews in and out |
+//! | `engine` | one question about one image, from the caches or from the registry |
+//! | `caches` | what is kept, for how long, and who asks when many want the same |
+//! | `trouble` | whether what went wrong will pass |
+//! | `watch` | the policy, read again when it changes |
+//! | `metrics` | what is counted |
+
+mod admission;
+mod caches;
+pub mod config;
+mod engine;
+mod http;
+mod metrics;
+mod provider;
+mod reports;
+mod run;
+mod trouble;
+mod watch;
+
+pub use config::{Config, ConfigError};
+pub use run::{Running, StartError, start};

@@ -1,0 +1,137 @@
+//! What is kept, and who asks when many want the same.
+
+use std::time::Duration;
+
+use portolan_verify::sign::Form;
+
+use crate::harness::{Bench, LONG, V1, V2, client, policy, until};
+use crate::support::fault::Fault;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_27_a_second_question_makes_no_traffic_and_a_new_policy_makes_it_count_again() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let verifier = bench.start().await;
+    let key = bench.key_for("amd64");
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    let asked = bench.registry.seen().len();
+    assert!(asked > 0);
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    assert_eq!(verifier.ask(V2, &[&bench.image(":v1")]).await.value()["succeeded"], true);
+    assert_eq!(bench.registry.seen().len(), asked, "nothing was asked");
+    // The same words with another key behind them: what was decided does not count any more.
+    let other = portolan_verify::key::PrivateKey::generate().unwrap();
+    bench.write("release.pub", &other.public().to_pem());
+    verifier.generation(2.0).await;
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+    assert!(bench.registry.seen().len() > asked, "it was looked at again");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn case_28_five_hundred_who_ask_the_same_at_once_cause_one_verification() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let top = bench.image.top.digest;
+    // Slow enough for all of them to be there before it is known.
+    let slow = Fault::Trickle { bytes: 20, pause: Duration::from_millis(150) };
+    bench.registry.script("GET", format!("/referrers/{top}"), vec![slow]);
+    bench.write("registries.toml", "[defaults]\nrequest_timeout = \"60s\"\n");
+    let before = bench.registry.count("GET", &format!("/referrers/{top}"));
+    let limits = format!("{LONG}\n[limits]\nrequests = 1000\n[timeouts]\nverify = \"60s\"\n");
+    let verifier = bench.start_with("", &limits).await;
+    let key = bench.key_for("amd64");
+    let url = format!("https://localhost:{}{V1}", verifier.running.provider.port());
+    let body = serde_json::json!({"request": {"keys": [key]}}).to_string();
+    // Five connections, because one carries 128 questions at a time.
+    let clients: Vec<_> =
+        (0..5).map(|_| client(&bench.authority.pem(), Some(&bench.identity()))).collect();
+    let asking = (0..500).map(|n| clients[n % 5].post(&url).body(body.clone()).send());
+    let all_are_there =
+        until(async || verifier.metric("portolan_verifier_in_flight").await == 500.0);
+    let (answers, ()) = tokio::join!(futures_util::future::join_all(asking), all_are_there);
+    for answer in answers {
+        let said: serde_json::Value =
+            serde_json::from_str(&answer.unwrap().text().await.unwrap()).unwrap();
+        assert_eq!(said["response"]["items"][0]["value"]["isSuccess"], true, "{said}");
+    }
+    assert_eq!(verifier.metric("portolan_verifier_subjects_examined_total").await, 2.0);
+    assert_eq!(bench.registry.count("GET", "/manifests/v1"), 1);
+    assert_eq!(bench.registry.count("GET", &format!("/referrers/{top}")), before + 1);
+    assert_eq!(verifier.metric("portolan_verifier_in_flight").await, 0.0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_no_is_forgotten_sooner_than_a_yes() {
+    let bench = Bench::new();
+    bench.sign(&bench.image.top, Form::Bundle).await;
+    let times = "\n[cache]\ntag_ttl = \"10m\"\nverified_ttl = \"10m\"\nrefused_ttl = \"300ms\"\n";
+    let verifier = bench.start_with("", times).await;
+    let key = bench.key_for("amd64");
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], false);
+    bench.sign(&bench.child("amd64"), Form::Bundle).await;
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let index = format!("/referrers/{}", bench.image.top.digest);
+    let before = bench.registry.count("GET", &index);
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    assert_eq!(bench.registry.count("GET", &index), before, "the yes for the index was kept");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_is_asked_for_again_after_its_time_and_what_it_holds_is_not() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let times = "\n[cache]\ntag_ttl = \"100ms\"\nverified_ttl = \"10m\"\n";
+    let verifier = bench.start_with("", times).await;
+    let key = bench.key_for("amd64");
+    verifier.ask(V1, &[&key]).await;
+    let asked = bench.registry.seen().len();
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    assert_eq!(bench.registry.seen().len(), asked + 1);
+    assert_eq!(bench.registry.count("GET", "/manifests/v1"), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn trouble_is_not_kept() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    bench.registry.script("GET", "/manifests/v1", vec![Fault::status(403)]);
+    let verifier = bench.start().await;
+    let key = bench.key_for("amd64");
+    assert!(verifier.ask(V1, &[&key]).await.system_error().contains("DENIED"));
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+}
+
+/// A verdict belongs to its repository: the same bytes elsewhere are another question.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_signed_in_one_repository_is_not_signed_in_another() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let image = bench.image.clone();
+    bench
+        .registry
+        .registry()
+        .repositories
+        .entry("team/copy".to_owned())
+        .or_default()
+        .hold(&image, "v1");
+    let verifier = bench.start().await;
+    let key = bench.key_for("amd64");
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    let copy = key.replace("team/app", "team/copy");
+    assert_eq!(verifier.ask(V1, &[&copy]).await.value()["isSuccess"], false);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn caches_without_room_only_cost_time() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    bench.write("policy.yaml", &policy("  platforms: all\n"));
+    let none = "\n[cache]\ntags = 0\nimage_bytes = 0\nverdict_bytes = 0\n";
+    let verifier = bench.start_with("", none).await;
+    for _ in 0..2 {
+        assert_eq!(verifier.ask(V1, &[&bench.key_for("amd64")]).await.value()["isSuccess"], true);
+        assert_eq!(verifier.ask(V1, &[&bench.image(":v1")]).await.value()["isSuccess"], false);
+    }
+}

@@ -1,0 +1,18 @@
+//! `portolan-verifier` as Gatekeeper and API servers see it: over TLS, in front of a registry that
+//! lies, hangs and throttles on command.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "../../../registry/tests/support/mod.rs"]
+mod support;
+
+mod admission;
+mod caches;
+mod decisions;
+mod faults;
+mod guide;
+mod harness;
+mod keys;
+mod mutate;
+mod policies;
+mod process;
+mod tls;

@@ -1,0 +1,161 @@
+//! The program itself: started with a file, ended with a signal.
+
+use std::net::{SocketAddr, TcpListener};
+use std::process::Stdio;
+use std::time::Duration;
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt as _, BufReader};
+use tokio::process::{Child, Command};
+
+use crate::harness::{Bench, LONG, V1, client, health, until};
+use crate::support::fault::Fault;
+
+/// A running `portolan-verifier`, its addresses and its log so far.
+struct Program {
+    child: Child,
+    port: u16,
+    health: SocketAddr,
+    log: std::sync::Arc<std::sync::Mutex<String>>,
+}
+
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+impl Program {
+    async fn start(bench: &Bench, tables: &str) -> Self {
+        let (listen, health_at) = (free(), free());
+        let text = bench.config("", tables);
+        let text = text.replacen("127.0.0.1:0", &listen.to_string(), 1);
+        bench.write("verifier.toml", &text.replacen("127.0.0.1:0", &health_at.to_string(), 1));
+        let mut child = Command::new(env!("CARGO_BIN_EXE_portolan-verifier"))
+            .arg("--config")
+            .arg(bench.path("verifier.toml"))
+            .args(["--log-format", "json"])
+            .env("PORTOLAN_LOG", "trace")
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let log = std::sync::Arc::new(std::sync::Mutex::new(String::new()));
+        let (mut lines, kept) = (BufReader::new(child.stderr.take().unwrap()).lines(), log.clone());
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                kept.lock().unwrap().push_str(&(line + "\n"));
+            }
+        });
+        let program = Self { child, port: listen.port(), health: health_at, log };
+        until(async || tokio::net::TcpStream::connect(health_at).await.is_ok()).await;
+        program
+    }
+
+    fn log(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    async fn ask(&self, bench: &Bench, key: &str) -> reqwest::Result<Value> {
+        let client = client(&bench.authority.pem(), Some(&bench.identity()));
+        let url = format!("https://localhost:{}{V1}", self.port);
+        let body = json!({"request": {"keys": [key]}}).to_string();
+        let text = client.post(url).body(body).send().await?.text().await?;
+        Ok(serde_json::from_str(&text).unwrap())
+    }
+
+    async fn signal(&self) {
+        let id = self.child.id().unwrap().to_string();
+        assert!(Command::new("kill").args(["-TERM", &id]).status().await.unwrap().success());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_program_is_healthy_ready_and_counted() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let program = Program::start(&bench, LONG).await;
+    assert_eq!(health(program.health, "/healthz").await, (200, "ok\n".to_owned()));
+    assert_eq!(health(program.health, "/readyz").await, (200, "ok\n".to_owned()));
+    let said = program.ask(&bench, &bench.key_for("amd64")).await.unwrap();
+    assert_eq!(said["response"]["items"][0]["value"]["isSuccess"], true, "{said}");
+    let (_, metrics) = health(program.health, "/metrics").await;
+    for line in [
+        "ratify_verification_request_count 1",
+        "ratify_mutation_request_count 0",
+        "ratify_system_error_count_total{error=\"REGISTRY\"} 0",
+        "portolan_verifier_images_total{outcome=\"verified\"} 1",
+        "portolan_verifier_cache_requests_total{cache=\"verdict\",result=\"miss\"} 2",
+        "portolan_verifier_policy_reloads_total{result=\"refused\"} 0",
+        "# EOF",
+    ] {
+        assert!(metrics.lines().any(|one| one == line), "{line} is not in\n{metrics}");
+    }
+    assert!(!metrics.contains("team/app") && !metrics.contains("sha256"), "{metrics}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_signal_ends_it_after_what_is_under_way() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let top = bench.image.top.digest;
+    let slow = Fault::Trickle { bytes: 40, pause: Duration::from_millis(60) };
+    bench.registry.script("GET", format!("/referrers/{top}"), vec![slow]);
+    let mut program = Program::start(&bench, LONG).await;
+    let key = bench.key_for("amd64");
+    let path = format!("/referrers/{top}");
+    let before = bench.registry.count("GET", &path);
+    let signal = async {
+        until(async || bench.registry.count("GET", &path) > before).await;
+        program.signal().await;
+    };
+    let (said, ()) = tokio::join!(program.ask(&bench, &key), signal);
+    let said = said.unwrap();
+    assert_eq!(said["response"]["items"][0]["value"]["isSuccess"], true, "{said}");
+    let ended = tokio::time::timeout(Duration::from_secs(10), program.child.wait()).await;
+    assert!(ended.unwrap().unwrap().success());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_are_lines_of_json_with_the_trace_and_without_secrets() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let secret = "hunter2-is-no-password";
+    let auth = base64::engine::general_purpose::STANDARD.encode(format!("robot:{secret}"));
+    bench.registry.demand(&format!("Basic {auth}"));
+    let auths = json!({"auths": {bench.registry.host(): {"auth": auth}}});
+    bench.write("config.json", &auths.to_string());
+    let program = Program::start(&bench, LONG).await;
+    let said = program.ask(&bench, &bench.key_for("arm64")).await.unwrap();
+    let value = &said["response"]["items"][0]["value"];
+    assert_eq!(value["isSuccess"], false, "{said}");
+    let trace = value["traceID"].as_str().unwrap();
+    let refused = |log: &str| {
+        log.lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok())
+            .find(|line| line["message"] == "refused" && line["trace"] == trace)
+    };
+    until(async || refused(&program.log()).is_some()).await;
+    let line = refused(&program.log()).unwrap();
+    assert!(line["reference"].as_str().unwrap().ends_with("team/app:v1"), "{line}");
+    let log = program.log();
+    assert!(!log.contains(secret) && !log.contains(&auth), "{log}");
+    // Wrong credentials are trouble, not an unsigned image.
+    bench.registry.demand("Basic somethingelse");
+    let said = program.ask(&bench, &bench.key_for("amd64").replace(":v1", ":v2")).await.unwrap();
+    assert!(said["response"]["systemError"].as_str().unwrap().contains("DENIED"), "{said}");
+}
+
+#[tokio::test]
+async fn a_configuration_that_is_wrong_is_told_with_its_line() {
+    let bench = Bench::new();
+    bench.write("verifier.toml", &bench.config("mod = \"audit\"", ""));
+    let output = Command::new(env!("CARGO_BIN_EXE_portolan-verifier"))
+        .arg("--config")
+        .arg(bench.path("verifier.toml"))
+        .output()
+        .await
+        .unwrap();
+    assert!(!output.status.success());
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("line 7") && said.contains("mod"), "{said}");
+}
