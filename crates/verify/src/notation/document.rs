@@ -209,6 +209,8 @@ fn is_repository(scope: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use portolan_core::causes::chain;
+
     use super::*;
     use serde_json::{Value, json};
 
@@ -235,11 +237,6 @@ mod tests {
         });
         change(&mut document);
         TrustPolicies::parse(document.to_string().as_bytes())
-    }
-
-    fn chain(error: &dyn std::error::Error) -> String {
-        let cause = error.source().map(|cause| format!(": {}", chain(cause)));
-        format!("{error}{}", cause.unwrap_or_default())
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use std::error::Error;
 
+use portolan_core::causes::chain;
 use portolan_registry::ErrorClass;
 use portolan_registry::client::Failure;
 use portolan_registry::images::{ImageError, ResolveError};
@@ -136,18 +137,4 @@ fn image(error: &ImageError) -> Code {
             ErrorClass::Local => Code::Internal,
         },
     }
-}
-
-/// The whole text: each cause once, outermost first.
-pub(super) fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let inner_text = inner.to_string();
-        if !text.ends_with(&inner_text) {
-            text = format!("{text}: {inner_text}");
-        }
-        cause = inner.source();
-    }
-    text
 }

@@ -8,10 +8,10 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use portolan_core::Digest;
+use portolan_core::causes::chain;
 use portolan_registry::durable;
 
 use super::metrics::Metrics;
-use super::trouble::chain;
 use crate::pod::{MAX_POD, Node, nodes_from_yaml};
 use crate::policy::{self, LoadPolicyError, Policy};
 
