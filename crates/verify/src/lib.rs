@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod authority;
+mod causes;
 pub mod collect;
 pub mod contract;
 pub mod cosign;

@@ -21,6 +21,7 @@ use portolan_registry::client::Fetched;
 use portolan_registry::images::{ImageError, Place};
 use serde::Serialize;
 
+use crate::causes::chain;
 use crate::cosign;
 use crate::evidence::{Carrier, Evidence};
 use crate::subject::Subject;
@@ -310,14 +311,4 @@ fn is_unknown_form(error: &ImageError) -> bool {
         ImageError::Client(error) => matches!(error.failure(), Failure::Document(_)),
         ImageError::Layout(_) | ImageError::TooLarge { .. } => false,
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }

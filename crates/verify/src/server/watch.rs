@@ -11,7 +11,7 @@ use portolan_core::Digest;
 use portolan_registry::durable;
 
 use super::metrics::Metrics;
-use super::trouble::chain;
+use crate::causes::chain;
 use crate::pod::{MAX_POD, Node, nodes_from_yaml};
 use crate::policy::{self, LoadPolicyError, Policy};
 
