@@ -15,6 +15,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
+use portolan_core::causes::chain;
 use portolan_core::{Descriptor, Digest, Document, Manifest, Target};
 use portolan_registry::ErrorClass;
 use portolan_registry::client::Fetched;
@@ -310,14 +311,4 @@ fn is_unknown_form(error: &ImageError) -> bool {
         ImageError::Client(error) => matches!(error.failure(), Failure::Document(_)),
         ImageError::Layout(_) | ImageError::TooLarge { .. } => false,
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text = format!("{text}: {inner}");
-        cause = inner.source();
-    }
-    text
 }

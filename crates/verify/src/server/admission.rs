@@ -172,3 +172,114 @@ fn cut(text: &str, bytes: usize) -> String {
         false => format!("{}…", &text[..text.floor_char_boundary(bytes - '…'.len_utf8())]),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn request(operation: &str, object: Value, old_object: Value) -> Request {
+        let operation = operation.to_owned();
+        Request { uid: "u".to_owned(), namespace: None, operation, object, old_object }
+    }
+
+    fn pod(images: &[&str], arch: &str) -> Value {
+        let containers: Vec<_> = images.iter().map(|image| json!({"image": image})).collect();
+        json!({"spec": {"nodeSelector": {"kubernetes.io/arch": arch}, "containers": containers}})
+    }
+
+    #[test]
+    fn of_an_update_only_what_is_new_is_looked_at_unless_the_pod_may_run_elsewhere() {
+        let looked_at = |request: &Request| {
+            let found = to_look_at(request).unwrap();
+            found.map(|found| found.images.into_iter().collect::<Vec<_>>()).unwrap_or_default()
+        };
+        let before = pod(&["a", "b"], "amd64");
+        for (operation, object, old, expected) in [
+            ("CREATE", pod(&["b", "a", "a"], "amd64"), Value::Null, vec!["a", "b"]),
+            ("CREATE", before.clone(), before.clone(), vec!["a", "b"]),
+            ("UPDATE", before.clone(), before.clone(), vec![]),
+            ("UPDATE", pod(&["a", "c"], "amd64"), before.clone(), vec!["c"]),
+            ("UPDATE", pod(&["a", "b"], "arm64"), before.clone(), vec!["a", "b"]),
+            ("UPDATE", before.clone(), json!({"spec": 7}), vec!["a", "b"]),
+            ("DELETE", Value::Null, before.clone(), vec![]),
+            ("", before.clone(), before, vec!["a", "b"]),
+        ] {
+            let asked = request(operation, object, old);
+            assert_eq!(looked_at(&asked), expected, "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_cut_between_letters() {
+        for length in 0..12 {
+            let text = "é".repeat(length);
+            let short = cut(&text, 10);
+            assert!(short.len() <= 10 || short == text, "{short}");
+            assert_eq!(short == text, text.len() <= 10);
+        }
+    }
+
+    #[test]
+    fn without_a_complaint_it_is_allowed_and_with_one_only_in_audit_mode() {
+        for audit in [false, true] {
+            assert!(rule(Vec::new(), audit).allowed);
+            assert_eq!(rule(vec!["x".to_owned()], audit).allowed, audit);
+        }
+    }
+
+    fn any_json() -> impl Strategy<Value = Value> {
+        let word = prop::sample::select(vec![
+            "spec",
+            "containers",
+            "initContainers",
+            "volumes",
+            "image",
+            "reference",
+            "template",
+            "nodeSelector",
+            "tolerations",
+            "request",
+            "uid",
+            "object",
+            "operation",
+            "UPDATE",
+        ]);
+        let leaf = prop_oneof![
+            Just(Value::Null),
+            any::<i64>().prop_map(Value::from),
+            word.clone().prop_map(Value::from),
+            ".{0,8}".prop_map(Value::from),
+        ];
+        leaf.prop_recursive(6, 64, 5, move |inner| {
+            let members = prop::collection::vec((word.clone(), inner.clone()), 0..5);
+            prop_oneof![
+                prop::collection::vec(inner, 0..4).prop_map(Value::from),
+                members.prop_map(|all| {
+                    Value::from_iter(all.into_iter().map(|(name, value)| (name.to_owned(), value)))
+                }),
+            ]
+        })
+    }
+
+    proptest! {
+        /// What is there to be looked at is never nothing that is let in: it has images, or the
+        /// request is one that runs nothing new.
+        #[test]
+        fn whatever_is_asked_is_read_or_refused(object in any_json(), old in any_json()) {
+            let asked = request("CREATE", object, old);
+            match to_look_at(&asked) {
+                Err(_) => {}
+                Ok(Some(found)) => prop_assert!(!found.images.is_empty()),
+                Ok(None) => prop_assert!(false, "a creation always runs something"),
+            }
+        }
+
+        #[test]
+        fn whatever_comes_is_a_review_or_is_not(bytes in prop::collection::vec(any::<u8>(), 0..200), json in any_json()) {
+            let _ = read(&bytes);
+            let _ = read(json.to_string().as_bytes());
+        }
+    }
+}

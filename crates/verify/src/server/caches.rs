@@ -16,6 +16,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use moka::Expiry;
 use moka::future::Cache;
 use portolan_core::{Descriptor, Digest};
@@ -103,14 +104,11 @@ impl Work {
     }
 
     /// `work` with a place, within its time.
-    async fn bounded<V, W>(
+    async fn bounded<V>(
         &self,
         repository: &str,
-        work: W,
-    ) -> impl Future<Output = Result<V, Trouble>> + use<V, W>
-    where
-        W: Future<Output = Result<V, Trouble>>,
-    {
+        work: BoxFuture<'static, Result<V, Trouble>>,
+    ) -> impl Future<Output = Result<V, Trouble>> + use<V> {
         let host = repository.split('/').next().unwrap_or_default().to_owned();
         let per_registry = self.per_registry;
         let new = async move { Arc::new(Semaphore::new(per_registry)) };
@@ -201,17 +199,25 @@ impl Caches {
     }
 
     /// What the tag is.
-    pub(super) async fn tag<W>(&self, key: TagKey, work: W) -> Result<Digest, Trouble>
+    pub(super) async fn tag<F>(
+        &self,
+        key: TagKey,
+        work: impl FnOnce() -> F,
+    ) -> Result<Digest, Trouble>
     where
-        W: Future<Output = Result<Digest, Trouble>> + Send + 'static,
+        F: Future<Output = Result<Digest, Trouble>> + Send + 'static,
     {
         self.get(CacheName::Tag, &self.tags, key, work).await
     }
 
     /// What is in the image.
-    pub(super) async fn image<W>(&self, key: ImageKey, work: W) -> Result<Arc<Contents>, Trouble>
+    pub(super) async fn image<F>(
+        &self,
+        key: ImageKey,
+        work: impl FnOnce() -> F,
+    ) -> Result<Arc<Contents>, Trouble>
     where
-        W: Future<Output = Result<Arc<Contents>, Trouble>> + Send + 'static,
+        F: Future<Output = Result<Arc<Contents>, Trouble>> + Send + 'static,
     {
         self.get(CacheName::Image, &self.images, key, work).await
     }
@@ -222,28 +228,28 @@ impl Caches {
     }
 
     /// What comes of the subject.
-    pub(super) async fn verdict<W>(
+    pub(super) async fn verdict<F>(
         &self,
         key: VerdictKey,
-        work: W,
+        work: impl FnOnce() -> F,
     ) -> Result<Arc<SubjectAnswer>, Trouble>
     where
-        W: Future<Output = Result<Arc<SubjectAnswer>, Trouble>> + Send + 'static,
+        F: Future<Output = Result<Arc<SubjectAnswer>, Trouble>> + Send + 'static,
     {
         self.get(CacheName::Verdict, &self.verdicts, key, work).await
     }
 
-    async fn get<K, V, W>(
+    async fn get<K, V, F>(
         &self,
         name: CacheName,
         cache: &Cache<K, V>,
         key: K,
-        work: W,
+        work: impl FnOnce() -> F,
     ) -> Result<V, Trouble>
     where
         K: OfRepository + Hash + Eq + Send + Sync + 'static,
         V: Clone + Send + Sync + 'static,
-        W: Future<Output = Result<V, Trouble>> + Send + 'static,
+        F: Future<Output = Result<V, Trouble>> + Send + 'static,
     {
         if let Some(value) = cache.get(&key).await {
             self.metrics.cache(name, true);
@@ -255,6 +261,8 @@ impl Caches {
             return Err(Trouble::new(Code::Internal, what));
         };
         // Only who does the work needs a place for it; who waits for them does not.
+        // It is large: by its address, so that it is not carried about on the stack.
+        let work: BoxFuture<'static, Result<V, Trouble>> = Box::pin(work());
         let bounded = self.work.bounded(key.repository(), work).await;
         let cache = cache.clone();
         let flight = tokio::spawn(async move {

@@ -383,7 +383,7 @@ mod tests {
             ("client_cas = \"x\"", "line 6", "client_cas"),
             ("[timeouts]\nverify = \"soon\"", "line 7", "a time is"),
             ("[timeouts]\nverify = \"0s\"", "line 7", "a time is"),
-            ("[exempt]\nimages = [\"nginx:1\"]", "line 7", "host/path/*"),
+            ("[exempt]\nimages = [\"nginx\"]", "line 7", "host/path/*"),
             ("[pods.labels.pool]\narm = \"\"", "line 7", "platform"),
         ] {
             let error = parse(&format!("{LEAST}{more}\n")).unwrap_err();

@@ -113,7 +113,7 @@ impl Engine {
             Target::Digest(digest) => digest,
             Target::Tag(tag) => {
                 let key = TagKey { repository: Arc::clone(&name), tag: tag.to_string() };
-                let work = async move {
+                let work = || async move {
                     let top = place.resolve(Some(&Target::Tag(tag))).await;
                     Ok(top.map_err(|error| Trouble::of_image(&error))?.digest)
                 };
@@ -202,7 +202,7 @@ impl Engine {
                 let key = TagKey { repository: Arc::clone(&spot.name), tag: tag.to_string() };
                 let (place, name, images) =
                     (spot.place.clone(), Arc::clone(&spot.name), self.caches.images());
-                let work = async move {
+                let work = || async move {
                     let top = place.manifest(&Target::Tag(tag)).await;
                     let top = top.map_err(|error| Trouble::of_image(&error))?;
                     let digest = top.descriptor.digest;
@@ -220,7 +220,7 @@ impl Engine {
         };
         let key = ImageKey { repository: Arc::clone(&spot.name), digest };
         let place = spot.place.clone();
-        self.caches.image(key, by_digest(place, digest)).await
+        self.caches.image(key, || by_digest(place, digest)).await
     }
 
     async fn subject(
@@ -231,12 +231,10 @@ impl Engine {
         in_force: &InForce,
     ) -> Result<SubjectAnswer, Trouble> {
         let key = VerdictKey::new(&spot.name, &subject.descriptor, in_force.generation);
-        let work = examine(
-            spot.place.clone(),
-            subject.clone(),
-            Arc::clone(rule),
-            Arc::clone(&self.metrics),
-        );
+        let work = || {
+            let (rule, metrics) = (Arc::clone(rule), Arc::clone(&self.metrics));
+            examine(spot.place.clone(), subject.clone(), rule, metrics)
+        };
         let answer = self.caches.verdict(key, work).await?;
         // Another index may list the same image for another machine.
         let Subject { kind, platform, .. } = subject.clone();

@@ -138,3 +138,32 @@ fn image(error: &ImageError) -> Code {
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan_core::Digest;
+
+    #[test]
+    fn codes_have_words_of_their_own_and_those_that_pass_are_not_for_keeping() {
+        let words: std::collections::BTreeSet<_> = Code::ALL.map(Code::word).into_iter().collect();
+        assert_eq!(words.len(), Code::ALL.len());
+        let passing: Vec<_> =
+            Code::ALL.into_iter().filter(|code| Trouble::new(*code, "").will_pass()).collect();
+        assert_eq!(passing, [Code::Registry, Code::Denied, Code::Deadline, Code::Internal]);
+    }
+
+    #[test]
+    fn what_is_in_the_image_itself_does_not_pass() {
+        let digest = Digest::sha256(b"x");
+        let many = FindSubjectsError::TooMany { top: digest, found: 9 };
+        assert_eq!(Trouble::of_subjects(&many).code, Code::Unusable);
+        let much = CollectError::TooMuch { subject: digest, what: "artifacts", found: 9, limit: 1 };
+        assert_eq!(Trouble::of_collecting(&much).code, Code::Unusable);
+        let large = ImageError::TooLarge { digest, size: 9, limit: 1 };
+        assert_eq!(Trouble::of_image(&large).code, Code::Unusable);
+        // Of something attached to it, that is no answer about the image.
+        let attached = CollectError::List { subject: digest, source: Box::new(large) };
+        assert_eq!(Trouble::of_collecting(&attached).code, Code::Registry);
+    }
+}

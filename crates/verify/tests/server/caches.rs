@@ -34,7 +34,7 @@ async fn case_28_five_hundred_who_ask_the_same_at_once_cause_one_verification() 
     bench.sign_amd64().await;
     let top = bench.image.top.digest;
     // Slow enough for all of them to be there before it is known.
-    let slow = Fault::Trickle { bytes: 20, pause: Duration::from_millis(150) };
+    let slow = Fault::Trickle { bytes: 20, pause: Duration::from_millis(200) };
     bench.registry.script("GET", format!("/referrers/{top}"), vec![slow]);
     bench.write("registries.toml", "[defaults]\nrequest_timeout = \"60s\"\n");
     let before = bench.registry.count("GET", &format!("/referrers/{top}"));

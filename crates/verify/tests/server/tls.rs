@@ -93,3 +93,22 @@ async fn the_webhook_may_have_an_address_of_its_own() {
         "Gatekeeper's questions are not answered there"
     );
 }
+
+/// As Gatekeeper's own client speaks it.
+#[tokio::test(flavor = "multi_thread")]
+async fn http_1_1_is_answered_too() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let verifier = bench.start().await;
+    let ca = reqwest::Certificate::from_pem(bench.authority.pem().as_bytes()).unwrap();
+    let identity = reqwest::Identity::from_pem(bench.identity().as_bytes()).unwrap();
+    let client = reqwest::Client::builder().no_proxy().tls_certs_only([ca]).identity(identity);
+    let client = client.http1_only().build().unwrap();
+    let url = format!("https://localhost:{}{V1}", verifier.running.provider.port());
+    for _ in 0..3 {
+        let answer = client.post(&url).body(body(&bench)).send().await.unwrap();
+        assert_eq!(answer.version(), reqwest::Version::HTTP_11);
+        assert_eq!(answer.status().as_u16(), 200);
+        assert!(answer.text().await.unwrap().contains("\"isSuccess\":true"));
+    }
+}
