@@ -19,4 +19,5 @@ pub mod sign;
 pub mod sigstore;
 pub mod subject;
 pub mod subjects;
+pub mod template;
 pub mod verify;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use portolan_core::platform::PartialPlatform;
 
 /// What one half of a platform may be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Choice {
     #[default]
     Any,
@@ -54,7 +54,7 @@ impl Choice {
 }
 
 /// One way in which everything that a pod says can hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     pub(super) os: Choice,
     pub(super) arch: Choice,

@@ -7,7 +7,7 @@
 mod choice;
 mod spec;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,6 @@ use crate::subjects::Wanted;
 
 /// More are told as `os/*` or `*`.
 pub const MAX_PLATFORMS: usize = 16;
-/// Ways to hold that are told apart; what would make more restricts nothing.
-const MAX_WAYS: usize = 256;
 
 /// The labels that the kubelet sets on every node, so that "not this value" means another one.
 const ALWAYS_OS: &str = "kubernetes.io/os";
@@ -223,12 +221,11 @@ fn meaning(key: &str, operator: &str, values: &[String], settings: &Settings) ->
     }
 }
 
-/// Every way of the one together with every way of the other.
+/// Every way of the one together with every way of the other, each once: so there are never more
+/// than the platforms that the operator told of, whatever a pod's author writes.
 fn all(these: &[Way], those: &[Way]) -> Vec<Way> {
-    if these.len() * those.len() > MAX_WAYS {
-        return these.to_vec();
-    }
-    these.iter().flat_map(|one| those.iter().map(move |other| one.and(other))).collect()
+    let together = these.iter().flat_map(|one| those.iter().map(move |other| one.and(other)));
+    together.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The platforms that one way means.

@@ -10,7 +10,7 @@ use super::{ARCH, OS};
 
 /// A node as the scheduler sees it.
 #[derive(Debug, Clone)]
-struct Machine {
+pub(crate) struct Machine {
     name: String,
     labels: BTreeMap<String, String>,
     platform: Platform,
@@ -58,7 +58,7 @@ fn could_run(pod: &PodSpec, machine: &Machine) -> bool {
 const POOL: &str = "example.com/pool";
 const CPU: &str = "example.com/cpu";
 
-fn machines() -> impl Strategy<Value = Vec<Machine>> {
+pub(crate) fn machines() -> impl Strategy<Value = Vec<Machine>> {
     let one = (
         prop::sample::select(vec!["linux", "windows"]),
         prop::sample::select(vec!["amd64", "arm64", "s390x", "arm"]),
@@ -122,7 +122,7 @@ fn terms() -> impl Strategy<Value = Term> {
     })
 }
 
-fn pods() -> impl Strategy<Value = PodSpec> {
+pub(crate) fn pods() -> impl Strategy<Value = PodSpec> {
     let selector = prop::option::of(prop::collection::btree_map(keys(), values(), 0..3));
     let terms = prop::option::of(prop::collection::vec(terms(), 0..4));
     let os = prop::option::weighted(0.3, prop::sample::select(vec!["linux", "windows"]));
@@ -144,7 +144,7 @@ fn pods() -> impl Strategy<Value = PodSpec> {
     })
 }
 
-fn settings(default: Default, machines: &[Machine]) -> Settings {
+pub(crate) fn settings(default: Default, machines: &[Machine]) -> Settings {
     let mut settings = Settings::new(default, Platform::new("linux", "amd64"));
     let node = |one: &Machine| Node { name: one.name.clone(), platform: one.platform.clone() };
     settings.nodes = machines.iter().map(node).collect();
