@@ -4,6 +4,8 @@ use std::collections::BTreeSet;
 
 use portolan_core::platform::PartialPlatform;
 
+use super::MAX_PLATFORMS;
+
 /// What one half of a platform may be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Choice {
@@ -43,12 +45,23 @@ impl Choice {
         matches!(self, Self::In(values) if values.is_empty())
     }
 
-    /// The values by name, or none for whatever cannot be listed: without knowing which nodes there
-    /// are, all but one is as many as all.
+    /// Whether it says something that cannot be listed: without knowing which nodes there are, all
+    /// but one is as many as all, and so are very many.
+    pub(super) fn is_vague(&self) -> bool {
+        match self {
+            Self::Any => false,
+            Self::In(values) => values.len() > MAX_PLATFORMS,
+            Self::NotIn(_) => true,
+        }
+    }
+
+    /// The values by name, or none for whatever cannot be listed.
     fn listed(&self) -> Vec<Option<&str>> {
         match self {
-            Self::In(values) => values.iter().map(|value| Some(value.as_str())).collect(),
-            Self::Any | Self::NotIn(_) => vec![None],
+            Self::In(values) if !self.is_vague() => {
+                values.iter().map(|value| Some(value.as_str())).collect()
+            }
+            Self::Any | Self::In(_) | Self::NotIn(_) => vec![None],
         }
     }
 }

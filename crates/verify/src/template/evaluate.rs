@@ -110,18 +110,6 @@ impl Evaluator {
         }
         violations(&result.map_err(broke)?).map(Outcome::Violations)
     }
-
-    /// The value of an expression, for what is no rule of the template's own.
-    #[cfg(test)]
-    pub(super) fn value(&self, query: &str, input: Value) -> Value {
-        let mut engine = self.engine.clone();
-        let nothing = |_: Vec<regorus::Value>| Ok(regorus::Value::Undefined);
-        engine.add_extension("external_data".to_owned(), 1, Box::new(nothing)).unwrap();
-        engine.set_input(regorus::Value::from(input));
-        let results = engine.eval_query(query.to_owned(), false).unwrap();
-        let first = results.result.first().unwrap_or_else(|| panic!("{query} is undefined"));
-        serde_json::to_value(&first.expressions[0].value).unwrap()
-    }
 }
 
 /// As Gatekeeper gives it to a template.

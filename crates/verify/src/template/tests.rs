@@ -10,7 +10,7 @@ use super::evaluate::{Evaluator, Outcome};
 use super::parameters::Parameters;
 use super::read::{Template, documents};
 use crate::contract;
-use crate::pod::tests::scheduler::{self, machines, pods};
+use crate::pod::tests::scheduler::{self, Machine, could_run, machines, pods};
 use crate::pod::tests::{rows, settings};
 use crate::pod::{Default, Settings, platforms};
 use crate::policy::PartialMeaning;
@@ -133,18 +133,18 @@ proptest! {
         prop_assert_eq!(found.to_string(), expected);
     }
 
-    /// With `platforms: nodes` in the policy, what the verifier looks at is never less than what the
-    /// function says that has seen the nodes.
+    /// With `platforms: nodes` in the policy, every node that the scheduler could choose is looked at.
     #[test]
     fn template_and_policy_together_miss_no_node(machines in machines(), pod in pods()) {
         let spec = serde_json::to_value(&pod).unwrap();
-        let settings = more_pools(scheduler::settings(Default::Nodes, &machines));
+        let settings = scheduler::settings(Default::Nodes, &machines);
         let parameters = json!(Parameters::new("p", &settings));
-        let of_node = |node: &crate::pod::Node| PartialPlatform::from(&node.platform);
-        let nodes = Wanted::of(settings.nodes.iter().map(of_node)).unwrap();
+        let of_machine = |one: &Machine| PartialPlatform::from(&one.platform);
+        let nodes = Wanted::of(machines.iter().map(of_machine)).unwrap();
         let asked = meant(&asked(&pod_of(&spec), &parameters), &nodes);
-        for one in platforms(&pod, &settings).platforms() {
-            prop_assert!(asked.platforms().any(|other| other.covers(one)), "{one}: {asked}");
+        for machine in machines.iter().filter(|machine| could_run(&pod, machine)) {
+            let own = of_machine(machine);
+            prop_assert!(asked.platforms().any(|other| other.covers(&own)), "{own}: {asked}");
         }
     }
 }
@@ -163,4 +163,284 @@ fn more_pools(mut settings: Settings) -> Settings {
     }
     settings.values.insert("mixed".to_owned(), "X86_64".to_owned());
     settings
+}
+
+fn parameters_for(default: &str) -> Value {
+    json!(Parameters::new("portolan-verifier", &unseen(settings(default))))
+}
+
+#[test]
+fn every_image_of_a_pod_is_asked_for_wherever_the_pod_is() {
+    let container = |name: &str| json!([{"name": name, "image": format!("r.example/{name}:1")}]);
+    let spec = json!({
+        "nodeSelector": {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"},
+        "containers": container("app"),
+        "initContainers": container("init"),
+        "ephemeralContainers": container("debug"),
+    });
+    let key = |name| format!(r#"{{"arch":"arm64","os":"linux","reference":"r.example/{name}:1"}}"#);
+    let expected = ["app", "debug", "init"].map(key);
+    for object in [
+        json!({"kind": "Pod", "spec": spec}),
+        json!({"kind": "Deployment", "spec": {"replicas": 2, "template": {"spec": spec}}}),
+        json!({"kind": "Job", "spec": {"template": {"spec": spec}}}),
+        json!({"kind": "CronJob", "spec": {"jobTemplate": {"spec": {"template": {"spec": spec}}}}}),
+        json!({"kind": "PodTemplate", "template": {"spec": spec}}),
+    ] {
+        assert_eq!(asked(&object, &json!({})), expected, "{object}");
+    }
+}
+
+/// The words of the contract, byte for byte: Gatekeeper keeps answers by them.
+#[test]
+fn keys_are_canonical() {
+    for (spec, default, expected) in [
+        (json!({}), "nodes", r#"{"reference":"r.example/app:1"}"#),
+        (json!({}), "all", r#"{"platforms":[{}],"reference":"r.example/app:1"}"#),
+        (json!({}), "linux/arm/v7", r#"{"arch":"arm","os":"linux","reference":"r.example/app:1","variant":"v7"}"#),
+        (json!({}), "windows(10.0.20348)/amd64", r#"{"arch":"amd64","os":"windows","osVersion":"10.0.20348","reference":"r.example/app:1"}"#),
+        (json!({"os": {"name": "windows"}}), "nodes", r#"{"os":"windows","reference":"r.example/app:1"}"#),
+        (json!({"nodeSelector": {"kubernetes.io/arch": "x86_64"}}), "nodes", r#"{"arch":"amd64","reference":"r.example/app:1"}"#),
+    ] {
+        assert_eq!(asked(&pod_of(&spec), &parameters_for(default)), [expected], "{default}");
+    }
+}
+
+#[test]
+fn many_platforms_become_a_wildcard_in_rego_too() {
+    let arches: Vec<_> = (0..20).map(|n| format!("cpu{n}")).collect();
+    let on = |key: &str| json!({"key": key, "operator": "In", "values": arches});
+    let spec = |expressions: Value| {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": expressions}]}}}})
+    };
+    let many = spec(json!([on("kubernetes.io/arch")]));
+    assert_eq!(by_rego(&many, &unseen(settings("all"))), "*");
+    let mut of_linux = many.clone();
+    of_linux["os"] = json!({"name": "linux"});
+    assert_eq!(by_rego(&of_linux, &unseen(settings("all"))), "linux/*");
+    let both = spec(json!([on("kubernetes.io/arch"), on("kubernetes.io/os")]));
+    assert_eq!(by_rego(&both, &unseen(settings("all"))), "*");
+}
+
+/// A pod's author cannot make a webhook late, and so unasked: what is too much restricts nothing,
+/// here and in the function alike, and is over soon.
+#[test]
+fn what_is_too_much_restricts_nothing() {
+    let texts = |n: usize| (0..n).map(|n| format!("v{n}")).collect::<Vec<_>>();
+    let on = |key: &str, n| json!({"key": key, "operator": "In", "values": texts(n)});
+    let (arch, os) = ("kubernetes.io/arch", "kubernetes.io/os");
+    let terms = |terms: Vec<Value>| {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": terms}}}})
+    };
+    let term = |expressions: Vec<Value>| json!({"matchExpressions": expressions});
+    let pools = json!({"key": "example.com/pool", "operator": "In", "values": ["arm-pool", "win-pool"]});
+    let toleration = json!({"key": arch, "value": "arm64"});
+    let selector: serde_json::Map<_, _> =
+        texts(20_000).into_iter().chain([arch.to_owned()]).map(|key| (key, json!("s390x"))).collect();
+    for (spec, expected) in [
+        (terms(vec![term(vec![on(arch, 64), on(os, 64)])]), "*"),
+        (terms(vec![term(vec![on(arch, 16), on(os, 1)])]), "v0/v0"),
+        (terms(vec![term(vec![on(arch, 65)])]), "host/host"),
+        (terms(vec![term(vec![on(arch, 50_000), on(os, 50_000)])]), "host/host"),
+        (terms(vec![term(vec![on(arch, 1)]); 17]), "host/host"),
+        (terms(vec![term(vec![pools.clone(); 16]); 16]), "linux/arm64, windows/host"),
+        (terms(vec![term(vec![on(arch, 1); 17])]), "host/host"),
+        (terms(vec![term(vec![on(arch, 16), on(os, 16)]); 16]), "v0/*"),
+        (json!({"tolerations": vec![toleration; 65]}), "*"),
+        (json!({"nodeSelector": selector}), "host/s390x"),
+    ] {
+        let host = Platform::new("host", "host");
+        let settings = Settings { host, partial: PartialMeaning::Host, ..unseen(settings("host")) };
+        let pod = crate::pod::PodSpec::from_object(&pod_of(&spec)).unwrap();
+        let found = platforms(&pod, &settings).to_string();
+        assert!(found.starts_with(expected), "{expected}: {found}");
+        let start = std::time::Instant::now();
+        assert_eq!(by_rego(&spec, &settings), found);
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{expected}: {:?}", start.elapsed());
+    }
+}
+
+const KEY: &str = r#"{"arch":"arm64","os":"linux","reference":"r.example/app:1"}"#;
+
+fn arm_pod() -> Value {
+    pod_of(&json!({"nodeSelector": {"kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"}}))
+}
+
+/// What the template says of a pod for linux/arm64, with these answers.
+fn said(response: Value) -> Vec<String> {
+    let answers = json!({"kind": "ProviderResponse", "response": response}).to_string();
+    let answers = Answers::from_json(answers.as_bytes()).unwrap();
+    match SHIPPED.run(&arm_pod(), &json!({}), &answers).unwrap() {
+        Outcome::Violations(violations) => violations,
+        Outcome::Asks(keys) => panic!("{keys:?}"),
+    }
+}
+
+/// Only a plain yes to the very key admits; everything else is a violation that says why.
+#[test]
+fn only_a_yes_admits() {
+    let item = |value: Value| json!({"items": [{"key": KEY, "value": value}]});
+    assert_eq!(said(item(json!({"isSuccess": true}))), Vec::<String>::new());
+    let of_image = "image r.example/app:1 for linux/arm64: ";
+    for (response, part) in [
+        (json!({"systemError": "registry is down"}), "portolan-verifier cannot answer: registry is down"),
+        (
+            json!({"systemError": "down", "items": [{"key": KEY, "value": {"isSuccess": true}}]}),
+            "cannot answer: down",
+        ),
+        (json!({"items": [{"key": KEY, "error": "BAD_KEY: no"}]}), "linux/arm64: BAD_KEY: no"),
+        (
+            json!({"items": [{"key": KEY, "error": "x", "value": {"isSuccess": true}}]}),
+            "linux/arm64: x",
+        ),
+        (item(json!({"isSuccess": false})), "no reason is given"),
+        (item(json!({"succeeded": true})), "no reason is given"),
+        (item(json!({"isSuccess": "true"})), "no reason is given"),
+        (item(json!({"isSuccess": 1})), "no reason is given"),
+        (item(json!("yes")), "no reason is given"),
+        (item(json!(null)), "no reason is given"),
+        (
+            item(json!({"isSuccess": false, "reasons": [{"code": "NOT_SIGNED", "message": "not signed"}]})),
+            "linux/arm64: not signed",
+        ),
+        (
+            item(json!({"isSuccess": false, "verifierReports": [
+                {"isSuccess": true, "message": "fine"}, {"isSuccess": false, "message": "wrong key"},
+            ]})),
+            "linux/arm64: wrong key",
+        ),
+        (json!({}), "said nothing of it"),
+        (
+            json!({"items": [{"key": format!(" {KEY}"), "value": {"isSuccess": true}}]}),
+            "said nothing of it",
+        ),
+    ] {
+        let said = said(response.clone());
+        assert_eq!(said.len(), 1, "{response}: {said:?}");
+        assert!(said[0].contains(part), "{response}: {said:?}");
+        assert!(said[0].starts_with(of_image) || part.contains("cannot answer"), "{said:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_meant_or_has_no_pod_is_a_violation() {
+    let violations = |object: &Value, parameters: Value| {
+        match SHIPPED.run(object, &parameters, &Answers::none_yet()).unwrap() {
+            Outcome::Violations(violations) => violations.join("; "),
+            Outcome::Asks(keys) => panic!("{keys:?}"),
+        }
+    };
+    for (parameters, part) in [
+        (json!({"default": "list"}), "default: list needs platforms"),
+        (json!({"default": "list", "platforms": []}), "default: list needs platforms"),
+        (json!({"default": "host"}), "default: host needs host with os and arch"),
+        (json!({"default": "host", "host": {"os": "linux"}}), "needs host with os and arch"),
+        (json!({"partial": "host"}), "partial: host needs host"),
+        (json!({"default": "nodes"}), "default: nodes is not policy, host, all or list"),
+        (json!({"partial": "x"}), "partial: x is not wildcard or host"),
+    ] {
+        let said = violations(&arm_pod(), parameters);
+        assert!(said.contains("the parameters of this constraint are wrong") && said.contains(part), "{said}");
+    }
+    let service = json!({"kind": "Service", "metadata": {}});
+    assert!(violations(&service, json!({})).contains("no pod in this object"));
+    let imageless = json!({"kind": "Pod", "spec": {"containers": [{"name": "app"}]}});
+    assert_eq!(violations(&imageless, json!({})), "containers app has no image");
+}
+
+fn template(rego: &str) -> Value {
+    json!({"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate", "spec": {
+        "crd": {"spec": {"names": {"kind": "Other"}}},
+        "targets": [{"target": "admission.k8s.gatekeeper.sh", "rego": rego}],
+    }})
+}
+
+/// Templates may be a stranger's.
+#[test]
+fn other_templates_are_read_bounded_and_named_when_wrong() {
+    let run = |object: Value| {
+        let template = Template::among(&[object]).map_err(|error| error.to_string())?;
+        let evaluator = Evaluator::new(&template).map_err(|error| error.to_string())?;
+        evaluator.run(&arm_pod(), &json!({}), &Answers::none_yet()).map_err(|e| e.to_string())
+    };
+    let none = Outcome::Violations(Vec::new());
+    assert_eq!(run(template("package a\nviolation[{\"msg\": \"x\"}] { false }")), Ok(none));
+    let mut v1 = template("");
+    v1["spec"]["targets"][0] = json!({"target": "admission.k8s.gatekeeper.sh", "code": [
+        {"engine": "K8sNativeValidation", "source": {}},
+        {"engine": "Rego", "source": {"version": "v1",
+            "rego": "package a\nviolation contains {\"msg\": \"x\"} if { input.review.kind.kind == \"Pod\" }"}},
+    ]});
+    assert_eq!(run(v1), Ok(Outcome::Violations(vec!["x".to_owned()])));
+    let endless = "package a\nviolation[{\"msg\": \"x\"}] { n := numbers.range(1, 3000); n[_] * n[_] * n[_] < 0 }";
+    let error = run(template(endless)).unwrap_err();
+    assert!(error.contains("broke down") && error.contains("time"), "{error}");
+    let set = run(template("package a\nviolation = 7 { true }")).unwrap_err();
+    assert!(set.contains("not a set"), "{set}");
+    for (object, part) in [
+        (json!({}), "has 0 ConstraintTemplates"),
+        (json!({"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate"}), "no spec.crd"),
+        (template("no rego"), "is not Rego"),
+    ] {
+        let error = run(object).unwrap_err();
+        assert!(error.contains(part), "{error}");
+    }
+    assert!(documents(b"a: [").unwrap_err().to_string().contains("document 1"));
+    assert!(documents(&vec![b' '; 2_000_000]).unwrap_err().to_string().contains("at most"));
+}
+
+#[test]
+fn what_is_rendered_is_what_is_tried() {
+    let parameters = Parameters::new("mine", &unseen(settings("linux/amd64,linux/arm64")));
+    let options = super::render::Options {
+        parameters,
+        url: Some("https://verifier.example:1/v".to_owned()),
+        authority: Some(b"PEM".to_vec()),
+        action: "warn".to_owned(),
+    };
+    let text = super::render::yaml(&options).unwrap();
+    let all = documents(text.as_bytes()).unwrap();
+    assert_eq!(all, super::render::objects(&options).unwrap());
+    let template = Template::among(&all).unwrap();
+    let constraint = template.constraints(&all).remove(0);
+    assert_eq!(constraint.name, "verified-images");
+    assert_eq!(constraint.parameters["provider"], "mine");
+    assert_eq!(asked(&pod_of(&json!({})), &constraint.parameters).len(), 2);
+    let provider = all.iter().find(|one| one["kind"] == "Provider").unwrap();
+    assert_eq!(provider["metadata"]["name"], "mine");
+    assert_eq!(provider["spec"], json!({"url": "https://verifier.example:1/v", "timeout": 5, "caBundle": "UEVN"}));
+    assert_eq!(all[1]["spec"]["enforcementAction"], "warn");
+}
+
+/// Every parameter that can be written is one that the template's schema knows, of its type.
+#[test]
+fn the_schema_knows_every_parameter() {
+    let all = documents(super::TEMPLATE.as_bytes()).unwrap();
+    let schema = &all[0]["spec"]["crd"]["spec"]["validation"]["openAPIV3Schema"];
+    let mut settings = unseen(settings("linux/arm64/v9"));
+    settings.partial = PartialMeaning::Host;
+    settings.os_labels.push("example.com/os".to_owned());
+    let parameters = json!(Parameters::new("p", &settings));
+    let written = parameters.as_object().unwrap();
+    assert_eq!(written.len(), 9, "all of them: {parameters}");
+    for (name, value) in written {
+        check(value, &schema["properties"][name]);
+    }
+}
+
+/// As much of structural schemas as ours has.
+fn check(value: &Value, schema: &Value) {
+    match schema["type"].as_str().unwrap_or_else(|| panic!("{value} is not in the schema")) {
+        "string" => assert!(value.is_string(), "{value}"),
+        "array" => value.as_array().unwrap().iter().for_each(|one| check(one, &schema["items"])),
+        "object" => value.as_object().unwrap().iter().for_each(|(name, one)| {
+            let named = schema["properties"].get(name);
+            check(one, named.unwrap_or(&schema["additionalProperties"]));
+        }),
+        other => panic!("{other}"),
+    }
+    let allowed = schema["enum"].as_array();
+    assert!(allowed.is_none_or(|all| all.contains(value)), "{value}: {schema}");
 }

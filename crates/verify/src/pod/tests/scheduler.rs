@@ -13,7 +13,7 @@ use super::{ARCH, OS};
 pub(crate) struct Machine {
     name: String,
     labels: BTreeMap<String, String>,
-    platform: Platform,
+    pub(crate) platform: Platform,
 }
 
 /// As Kubernetes documents it.
@@ -33,7 +33,7 @@ fn holds(expression: &Expression, value: Option<&str>) -> bool {
     }
 }
 
-fn could_run(pod: &PodSpec, machine: &Machine) -> bool {
+pub(crate) fn could_run(pod: &PodSpec, machine: &Machine) -> bool {
     let label = |key: &str| machine.labels.get(key).map(String::as_str);
     if pod.os.as_ref().is_some_and(|os| os.name != machine.platform.os) {
         return false;
