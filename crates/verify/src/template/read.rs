@@ -98,15 +98,14 @@ impl Template {
         });
         match (templates.next(), templates.count()) {
             (Some(one), 0) => Self::from_object(one),
-            (first, more) => {
-                Err(ReadTemplateError::Templates(usize::from(first.is_some()) + more))
-            }
+            (first, more) => Err(ReadTemplateError::Templates(usize::from(first.is_some()) + more)),
         }
     }
 
     fn from_object(object: &Value) -> Result<Self, ReadTemplateError> {
         let kind = "/spec/crd/spec/names/kind";
-        let kind = text(object, kind).ok_or(ReadTemplateError::Missing("spec.crd.spec.names.kind"))?;
+        let kind =
+            text(object, kind).ok_or(ReadTemplateError::Missing("spec.crd.spec.names.kind"))?;
         let targets = object.pointer("/spec/targets").and_then(Value::as_array);
         let targets = targets.ok_or(ReadTemplateError::Missing("spec.targets"))?;
         let target = targets.iter().find(|one| text(one, "/target") == Some(TARGET));

@@ -64,7 +64,11 @@ fn by_rego(spec: &Value, settings: &Settings) -> String {
 fn the_template_asks_what_the_table_of_pods_says() {
     for row in rows() {
         let what = &row.pod;
-        assert_eq!(by_rego(&row.spec, &unseen(settings("host"))), row.host_unseen(), "{what}, host");
+        assert_eq!(
+            by_rego(&row.spec, &unseen(settings("host"))),
+            row.host_unseen(),
+            "{what}, host"
+        );
         assert_eq!(by_rego(&row.spec, &unseen(settings("all"))), row.all_unseen(), "{what}, all");
     }
 }
@@ -156,9 +160,12 @@ fn more_pools(mut settings: Settings) -> Settings {
         pool.insert(value.to_owned(), platform.parse().unwrap());
     }
     let disk = settings.labels.entry("disk".to_owned()).or_default();
-    for (value, platform) in
-        [("amd64", "*/amd64"), ("linux", "linux/arm"), ("arm", "*"), ("windows", "windows/arm64/v9")]
-    {
+    for (value, platform) in [
+        ("amd64", "*/amd64"),
+        ("linux", "linux/arm"),
+        ("arm", "*"),
+        ("windows", "windows/arm64/v9"),
+    ] {
         disk.insert(value.to_owned(), platform.parse().unwrap());
     }
     settings.values.insert("mixed".to_owned(), "X86_64".to_owned());
@@ -197,10 +204,26 @@ fn keys_are_canonical() {
     for (spec, default, expected) in [
         (json!({}), "nodes", r#"{"reference":"r.example/app:1"}"#),
         (json!({}), "all", r#"{"platforms":[{}],"reference":"r.example/app:1"}"#),
-        (json!({}), "linux/arm/v7", r#"{"arch":"arm","os":"linux","reference":"r.example/app:1","variant":"v7"}"#),
-        (json!({}), "windows(10.0.20348)/amd64", r#"{"arch":"amd64","os":"windows","osVersion":"10.0.20348","reference":"r.example/app:1"}"#),
-        (json!({"os": {"name": "windows"}}), "nodes", r#"{"os":"windows","reference":"r.example/app:1"}"#),
-        (json!({"nodeSelector": {"kubernetes.io/arch": "x86_64"}}), "nodes", r#"{"arch":"amd64","reference":"r.example/app:1"}"#),
+        (
+            json!({}),
+            "linux/arm/v7",
+            r#"{"arch":"arm","os":"linux","reference":"r.example/app:1","variant":"v7"}"#,
+        ),
+        (
+            json!({}),
+            "windows(10.0.20348)/amd64",
+            r#"{"arch":"amd64","os":"windows","osVersion":"10.0.20348","reference":"r.example/app:1"}"#,
+        ),
+        (
+            json!({"os": {"name": "windows"}}),
+            "nodes",
+            r#"{"os":"windows","reference":"r.example/app:1"}"#,
+        ),
+        (
+            json!({"nodeSelector": {"kubernetes.io/arch": "x86_64"}}),
+            "nodes",
+            r#"{"arch":"amd64","reference":"r.example/app:1"}"#,
+        ),
     ] {
         assert_eq!(asked(&pod_of(&spec), &parameters_for(default)), [expected], "{default}");
     }
@@ -235,10 +258,14 @@ fn what_is_too_much_restricts_nothing() {
             {"nodeSelectorTerms": terms}}}})
     };
     let term = |expressions: Vec<Value>| json!({"matchExpressions": expressions});
-    let pools = json!({"key": "example.com/pool", "operator": "In", "values": ["arm-pool", "win-pool"]});
+    let pools =
+        json!({"key": "example.com/pool", "operator": "In", "values": ["arm-pool", "win-pool"]});
     let toleration = json!({"key": arch, "value": "arm64"});
-    let selector: serde_json::Map<_, _> =
-        texts(20_000).into_iter().chain([arch.to_owned()]).map(|key| (key, json!("s390x"))).collect();
+    let selector: serde_json::Map<_, _> = texts(20_000)
+        .into_iter()
+        .chain([arch.to_owned()])
+        .map(|key| (key, json!("s390x")))
+        .collect();
     for (spec, expected) in [
         (terms(vec![term(vec![on(arch, 64), on(os, 64)])]), "*"),
         (terms(vec![term(vec![on(arch, 16), on(os, 1)])]), "v0/v0"),
@@ -258,7 +285,11 @@ fn what_is_too_much_restricts_nothing() {
         assert!(found.starts_with(expected), "{expected}: {found}");
         let start = std::time::Instant::now();
         assert_eq!(by_rego(&spec, &settings), found);
-        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{expected}: {:?}", start.elapsed());
+        assert!(
+            start.elapsed() < std::time::Duration::from_secs(5),
+            "{expected}: {:?}",
+            start.elapsed()
+        );
     }
 }
 
@@ -285,7 +316,10 @@ fn only_a_yes_admits() {
     assert_eq!(said(item(json!({"isSuccess": true}))), Vec::<String>::new());
     let of_image = "image r.example/app:1 for linux/arm64: ";
     for (response, part) in [
-        (json!({"systemError": "registry is down"}), "portolan-verifier cannot answer: registry is down"),
+        (
+            json!({"systemError": "registry is down"}),
+            "portolan-verifier cannot answer: registry is down",
+        ),
         (
             json!({"systemError": "down", "items": [{"key": KEY, "value": {"isSuccess": true}}]}),
             "cannot answer: down",
@@ -302,7 +336,9 @@ fn only_a_yes_admits() {
         (item(json!("yes")), "no reason is given"),
         (item(json!(null)), "no reason is given"),
         (
-            item(json!({"isSuccess": false, "reasons": [{"code": "NOT_SIGNED", "message": "not signed"}]})),
+            item(
+                json!({"isSuccess": false, "reasons": [{"code": "NOT_SIGNED", "message": "not signed"}]}),
+            ),
             "linux/arm64: not signed",
         ),
         (
@@ -326,11 +362,12 @@ fn only_a_yes_admits() {
 
 #[test]
 fn what_cannot_be_meant_or_has_no_pod_is_a_violation() {
-    let violations = |object: &Value, parameters: Value| {
-        match SHIPPED.run(object, &parameters, &Answers::none_yet()).unwrap() {
-            Outcome::Violations(violations) => violations.join("; "),
-            Outcome::Asks(keys) => panic!("{keys:?}"),
-        }
+    let violations = |object: &Value, parameters: Value| match SHIPPED
+        .run(object, &parameters, &Answers::none_yet())
+        .unwrap()
+    {
+        Outcome::Violations(violations) => violations.join("; "),
+        Outcome::Asks(keys) => panic!("{keys:?}"),
     };
     for (parameters, part) in [
         (json!({"default": "list"}), "default: list needs platforms"),
@@ -342,7 +379,10 @@ fn what_cannot_be_meant_or_has_no_pod_is_a_violation() {
         (json!({"partial": "x"}), "partial: x is not wildcard or host"),
     ] {
         let said = violations(&arm_pod(), parameters);
-        assert!(said.contains("the parameters of this constraint are wrong") && said.contains(part), "{said}");
+        assert!(
+            said.contains("the parameters of this constraint are wrong") && said.contains(part),
+            "{said}"
+        );
     }
     let service = json!({"kind": "Service", "metadata": {}});
     assert!(violations(&service, json!({})).contains("no pod in this object"));
@@ -381,7 +421,10 @@ fn other_templates_are_read_bounded_and_named_when_wrong() {
     assert!(set.contains("not a set"), "{set}");
     for (object, part) in [
         (json!({}), "has 0 ConstraintTemplates"),
-        (json!({"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate"}), "no spec.crd"),
+        (
+            json!({"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate"}),
+            "no spec.crd",
+        ),
         (template("no rego"), "is not Rego"),
     ] {
         let error = run(object).unwrap_err();
@@ -410,7 +453,10 @@ fn what_is_rendered_is_what_is_tried() {
     assert_eq!(asked(&pod_of(&json!({})), &constraint.parameters).len(), 2);
     let provider = all.iter().find(|one| one["kind"] == "Provider").unwrap();
     assert_eq!(provider["metadata"]["name"], "mine");
-    assert_eq!(provider["spec"], json!({"url": "https://verifier.example:1/v", "timeout": 5, "caBundle": "UEVN"}));
+    assert_eq!(
+        provider["spec"],
+        json!({"url": "https://verifier.example:1/v", "timeout": 5, "caBundle": "UEVN"})
+    );
     assert_eq!(all[1]["spec"]["enforcementAction"], "warn");
 }
 
