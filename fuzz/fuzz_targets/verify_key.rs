@@ -3,6 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use portolan_core::platform::PartialPlatform;
 use portolan_core::{Platform, Reference};
 use portolan_verify::{contract, pod, policy};
 
@@ -13,7 +14,7 @@ fuzz_target!(|text: &str| {
         assert!(matches!(key.reference(), Reference::Registry(_)));
         for platform in key.platforms() {
             let printed = platform.to_string();
-            assert_eq!(printed.parse().as_ref(), Ok(platform), "{printed}");
+            assert_eq!(printed.parse::<PartialPlatform>().as_ref(), Ok(platform), "{printed}");
         }
     }
     let _ = policy::parse(text.as_bytes(), &|_| Err("no files here".to_owned()));

@@ -172,6 +172,16 @@ fn a_signature_of_another_image_in_the_right_place_is_no_signature() {
 }
 
 #[test]
+fn a_copy_with_what_refers_to_it_is_signed_as_the_original_is() {
+    let bench = Bench::new();
+    bench.sign(&bench.image, "release", &["--recursive"]).ok();
+    let copy = bench.image.replace("team/hello", "elsewhere/copy");
+    bench.run(&["image", "copy", "--referrers", &bench.image, &copy]).ok();
+    let found = bench.signed(&copy, "release", &["--recursive"]);
+    assert!(found.iter().all(|row| row["existing"] == true), "{found:?}");
+}
+
+#[test]
 fn every_exit_code_of_sign() {
     let bench = Bench::new();
     let missing = bench.image.replace(":1", ":2");

@@ -105,11 +105,18 @@ fn people_are_told_who_signed_and_what_is_missing() {
     let bench = Bench::new();
     bench.sign(&bench.image, &[]);
     let key = bench.file("release.pub");
-    let args =
-        ["verify", "image", &bench.image, "--key", &key, "--platform", "linux/arm64"];
+    let args = ["verify", "image", &bench.image, "--key", &key, "--platform", "linux/arm64"];
     let said = run(bench.home.path(), &args);
     assert_eq!(said.code, 1);
-    for part in ["refused: ", "PLATFORM_REFUSED", "index sha256:", ": verified", "NOT_SIGNED", "linux/arm64", "the signature fits the key"] {
+    for part in [
+        "refused: ",
+        "PLATFORM_REFUSED",
+        "index sha256:",
+        ": verified",
+        "NOT_SIGNED",
+        "linux/arm64",
+        "the signature fits the key",
+    ] {
         assert!(said.out.contains(part), "{part}: {}", said.out);
     }
 }
@@ -140,11 +147,16 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
     let wrong = bench.policy("version: 1\nscopez: []\n");
     let said = bench.verify(&["--policy", &wrong]);
     assert_eq!(said.code, 2);
-    assert!(said.err.contains("did you mean `scopes`?") && said.err.contains("line 2"), "{}", said.err);
+    assert!(
+        said.err.contains("did you mean `scopes`?") && said.err.contains("line 2"),
+        "{}",
+        said.err
+    );
 
     assert_eq!(bench.verify(&["--policy", &bench.file("gone.yaml")]).code, 4);
     assert_eq!(bench.with_key("gone.pub", &[]).code, 4);
     assert_eq!(bench.verify(&[]).code, 2, "nobody may vouch");
+    assert_eq!(bench.with_key("release.pub", &["--policy", &policy]).code, 2, "one or the other");
     assert_eq!(bench.verify(&["--certificate-identity", "x"]).code, 2, "and an issuer?");
     let gone = format!("{}/team/hello:9", bench.address);
     let key = bench.file("release.pub");
@@ -160,7 +172,10 @@ fn platforms_of_a_pod_are_printed_for_people_and_programs() {
         std::fs::write(home.path().join(name), text).unwrap();
         home.path().join(name).display().to_string()
     };
-    let pod = write("pod.yaml", "kind: Deployment\nspec:\n  template:\n    spec:\n      nodeSelector: {kubernetes.io/arch: arm64}\n");
+    let pod = write(
+        "pod.yaml",
+        "kind: Deployment\nspec:\n  template:\n    spec:\n      nodeSelector: {kubernetes.io/arch: arm64}\n",
+    );
     let nodes = write(
         "nodes.yaml",
         "items:\n- metadata: {name: a}\n  status: {nodeInfo: {operatingSystem: linux, architecture: arm64}}\n- metadata: {name: b}\n  status: {nodeInfo: {operatingSystem: linux, architecture: amd64}}\n",

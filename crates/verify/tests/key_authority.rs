@@ -174,6 +174,9 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         as_bundle(&value)
     };
     let text = |text: &str| Content::Bundle(text.to_owned().into());
+    let mut entries = good.clone();
+    let entry = Log::new().entry(&dsse_entry(&good["dsseEnvelope"], ""), NOON);
+    entries["verificationMaterial"]["tlogEntries"] = json!(vec![entry; 9]);
     let mut two = good.clone();
     let signature = two["dsseEnvelope"]["signatures"][0].clone();
     two["dsseEnvelope"]["signatures"].as_array_mut().unwrap().push(signature);
@@ -189,6 +192,7 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         ("no envelope", without("/dsseEnvelope")),
         ("no payload", without("/dsseEnvelope/payload")),
         ("two signatures", as_bundle(&two)),
+        ("many log entries", as_bundle(&entries)),
         (
             "many signatures",
             Content::Attestation { envelope: many, annotations: Default::default() },
@@ -199,6 +203,22 @@ fn what_cannot_be_read_is_refused_and_never_panics() {
         let refusal = refused(judge(&trusting(&[&key]), &image, content));
         assert_eq!(refusal.code, RefusalCode::Malformed, "{name}: {refusal}");
         assert!(refusal.message.len() < 1000, "{name}: {}", refusal.message.len());
+    }
+}
+
+#[test]
+fn no_refusal_plays_with_a_terminal() {
+    let (key, image) = (key(), subject("image"));
+    let hostile = "\u{1b}]0;x\u{7}\u{202e}\n";
+    let mut kind = key_bundle(&key, &image.descriptor.digest);
+    kind["mediaType"] = json!(hostile);
+    let mut hint = key_bundle(&PrivateKey::generate().unwrap(), &image.descriptor.digest);
+    hint["verificationMaterial"]["publicKey"]["hint"] = json!(hostile);
+    for content in [as_bundle(&kind), as_bundle(&hint)] {
+        let refusal = refused(judge(&trusting(&[&key]), &image, content));
+        assert!(refusal.message.contains("x"), "{refusal:?}");
+        let plays = |c: char| c.is_control() || c == '\u{202e}';
+        assert!(!refusal.message.contains(plays), "{refusal:?}");
     }
 }
 
@@ -281,4 +301,37 @@ fn a_bundle_is_held_to_the_log_alike() {
     theirs["verificationMaterial"]["tlogEntries"] = json!([log.entry(&body, NOON)]);
     let refusal = refused(judge(&authority, &image, as_bundle(&theirs)));
     assert_eq!(refusal.code, RefusalCode::OtherSigner, "{refusal}");
+}
+
+proptest::proptest! {
+    #[test]
+    fn damaged_evidence_counts_for_nobody_else_and_never_panics(
+        at in 0_usize..4096, with in proptest::prelude::any::<u8>(), cut in 0_usize..4096,
+    ) {
+        let (key, image) = (key(), subject("image"));
+        let digest = &image.descriptor.digest;
+        let damage = |bytes: Vec<u8>| {
+            let mut bytes = bytes;
+            let length = bytes.len();
+            bytes[at % length] = with;
+            bytes.truncate(cut.max(1));
+            bytes
+        };
+        let bundle = damage(serde_json::to_vec(&key_bundle(&key, digest)).unwrap());
+        let payload = Payload::new(digest, "a/b").to_vec();
+        let layer = simple(&damage(payload.clone()), &key.sign(&payload).unwrap(), &[]);
+        let log = Log::new();
+        let root = root(&root_json(&[&log], &[], &[]));
+        let keys = vec![key.public().clone()];
+        for policy in [LogPolicy::Ignore, LogPolicy::Require(root)] {
+            let authority = KeyAuthority::new(keys.clone(), policy);
+            for content in [Content::Bundle(bundle.clone().into()), layer.clone()] {
+                for about in [&image, &subject("other")] {
+                    if let Judgement::Accepted(accepted) = judge(&authority, about, content.clone()) {
+                        assert_eq!(about, &image, "{accepted:?}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use support::fulcio::{Fulcio, Identity};
 use support::{
     Log, NOON, accepted, as_bundle, b64, bundle, dsse_entry, envelope, hashedrekord, judge,
-    key_bundle, refused, root, root_json, signed, simple, subject,
+    key_bundle, refused, root, root_json, signed, simple, statement, subject,
 };
 
 const ALICE: &str = "alice@example.com";
@@ -243,6 +243,32 @@ fn keys_and_identities_do_not_stand_in_for_each_other() {
     for content in both(&alice, &image, &world.log, NOON) {
         let refusal = refused(judge(&keys, &image, content));
         assert_eq!(refusal.code, RefusalCode::OtherSigner, "{refusal}");
+    }
+}
+
+#[test]
+fn an_attestation_of_cosign_2_is_held_to_certificate_and_log() {
+    let (world, image) = (World::new(), subject("image"));
+    let alice = world.certify(ALICE);
+    let said = |content: &str, log: &Log, time: i64| {
+        let said = statement(&subject(content).descriptor.digest, "https://slsa.dev/provenance/v1");
+        let payload = serde_json::to_vec(&said).unwrap();
+        let sealed = envelope(&payload, |message| alice.key.sign(message).unwrap());
+        let entry = log.annotation(&dsse_entry(&sealed, &alice.pem()), time);
+        let annotations = [(CERTIFICATE, alice.pem()), (LOG_ENTRY, entry)];
+        let annotations = annotations.map(|(name, value)| (name.to_owned(), value));
+        let envelope = serde_json::to_vec(&sealed).unwrap().into();
+        Content::Attestation { envelope, annotations: annotations.into() }
+    };
+    let good = accepted(judge(&world.alice(), &image, said("image", &world.log, NOON)));
+    assert!(matches!(good.claim, Claim::Statement { .. }), "{:?}", good.claim);
+    for (content, log, time, code) in [
+        ("other", &world.log, NOON, RefusalCode::OtherSubject),
+        ("image", &world.log, NOON + 86_400, RefusalCode::Expired),
+        ("image", &Log::new(), NOON, RefusalCode::NotLogged),
+    ] {
+        let refusal = refused(judge(&world.alice(), &image, said(content, log, time)));
+        assert_eq!(refusal.code, code, "{refusal}");
     }
 }
 

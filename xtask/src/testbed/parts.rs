@@ -164,6 +164,10 @@ pub(crate) const PARTS: &[Part] = &[
     registry_tool("oras", "v1.3.1", "oras.land/oras/cmd/oras", &[E2e]),
     registry_tool("regctl", "v0.11.7", "github.com/regclient/regclient/cmd/regctl", &[E2e]),
     registry_tool("olareg", "v0.1.2", "github.com/olareg/olareg/cmd/olareg", &[E2e]),
+    // What signs images everywhere else: the version in use and the one before, whose signatures
+    // have another form.
+    registry_tool("cosign", "v3.1.3", "github.com/sigstore/cosign/v3/cmd/cosign", &[E2e]),
+    registry_tool("cosign2", "v2.6.5", "github.com/sigstore/cosign/v2/cmd/cosign", &[E2e]),
     // What tells whether a host fits an image, to agree with and to measure against.
     registry_tool("nfd", "v0.18.3", "sigs.k8s.io/node-feature-discovery/cmd/nfd", &[E2e, Bench]),
     // Root disks: the file system's own tools, the peers, and a machine to boot them in.

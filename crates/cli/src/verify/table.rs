@@ -49,7 +49,7 @@ fn write_subject(text: &mut String, subject: &SubjectAnswer) {
 }
 
 fn write_signature(text: &mut String, one: &SignatureAnswer) {
-    let what = one.predicate_type.as_deref().map_or("signature".to_owned(), safe);
+    let what = one.predicate_type.as_deref().map_or_else(|| "signature".to_owned(), safe);
     let artifact = one.artifact.short();
     if one.accepted {
         let by = one.identity.as_deref().map(safe).unwrap_or_default();

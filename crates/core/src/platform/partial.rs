@@ -55,7 +55,8 @@ impl PartialPlatform {
     /// The same with what is not known taken from `other`. A variant belongs to an architecture and
     /// a version to a system: they are only taken along with those.
     pub fn filled_from(&self, other: &Platform) -> Platform {
-        let own = |known: &Option<String>, other: &str| known.clone().unwrap_or(other.to_owned());
+        let own =
+            |known: &Option<String>, other: &str| known.clone().unwrap_or_else(|| other.to_owned());
         let variant = match &self.architecture {
             Some(_) => self.variant.clone(),
             None => other.variant.clone(),

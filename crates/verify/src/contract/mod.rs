@@ -19,6 +19,8 @@ use serde::{Deserialize, Deserializer};
 
 /// Longer than any reference with its platforms.
 pub const MAX_KEY: usize = 4096;
+/// Longer than any part of a platform.
+const MAX_PART: usize = 32;
 /// Platforms in one question.
 pub const MAX_PLATFORMS: usize = 64;
 
@@ -214,9 +216,10 @@ fn platform(written: WrittenPlatform) -> Result<PartialPlatform, BadKey> {
     for (member, value) in
         [("os", &os), ("arch", &arch), ("variant", &variant), ("osVersion", &os_version)]
     {
-        let word = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'.' | b'-');
+        let plain = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-');
+        let word = |c: u8| plain(c) || (c == b'.' && member != "os");
         if let Some(value) = value
-            && (value.is_empty() || value.len() > 64 || !value.bytes().all(word))
+            && (value.is_empty() || value.len() > MAX_PART || !value.bytes().all(word))
         {
             return Err(BadKey::Part { member, value: value.chars().take(80).collect() });
         }

@@ -69,6 +69,7 @@ fn what_is_no_question_is_a_bad_key() {
         (r#"{"reference":"r.example/a","platforms":[{"os":"linux"}],"arch":"arm64"}"#, "both"),
         (r#"{"reference":"r.example/a","platforms":[{"os":"linux"}],"variant":"v7"}"#, "both"),
         (r#"{"reference":"r.example/a","os":""}"#, "no part of a platform"),
+        (r#"{"reference":"r.example/a","os":"li.nux"}"#, "no part of a platform"),
         (r#"{"reference":"r.example/a","arch":"*"}"#, "no part of a platform"),
         (r#"{"reference":"r.example/a","arch":"amd64/v2"}"#, "no part of a platform"),
         (r#"{"reference":"r.example/a","variant":"v8"}"#, "needs arch"),
@@ -104,5 +105,33 @@ fn a_key_is_echoed_byte_for_byte() {
     ] {
         assert_eq!(parse(text).unwrap().original(), text);
         assert_eq!(parse(text).unwrap().reference().to_string(), "r.example/app:1");
+    }
+}
+
+proptest::proptest! {
+    /// What a key names prints as text that reads back the same.
+    #[test]
+    fn platforms_of_keys_have_a_name(
+        os in "[a-zA-Z0-9_-]{1,8}|linux|windows|macOS",
+        arch in "[a-zA-Z0-9_.-]{1,8}|armhf|arm|ARM|i686|x86_64|aarch64|ppcle64",
+        variant in proptest::option::of("v?[0-9]|[a-zA-Z0-9_.-]{1,32}"),
+        version in proptest::option::of("[a-zA-Z0-9_.-]{1,32}"),
+        whole in proptest::bool::ANY,
+    ) {
+        let mut key = serde_json::json!({"reference": "r.example/a", "os": os});
+        if whole {
+            key["arch"] = arch.into();
+            if let Some(variant) = variant {
+                key["variant"] = variant.into();
+            }
+        }
+        if let Some(version) = version {
+            key["osVersion"] = version.into();
+        }
+        let key = parse(&key.to_string()).unwrap();
+        let [platform] = key.platforms() else { panic!("{key:?}") };
+        let printed = platform.to_string();
+        let again = printed.parse::<PartialPlatform>();
+        proptest::prop_assert_eq!(again.as_ref(), Ok(platform));
     }
 }

@@ -103,7 +103,7 @@ fn of_statement(accepted: &Accepted) -> Counted {
 fn clean_sboms(rule: &SbomRule, all: &[Counted]) -> Result<(), Reason> {
     for one in all {
         let found = one.value.as_ref().map(|value| findings_in_sbom(rule, value));
-        told("the list of parts", found.unwrap_or_else(|| Err("it is not JSON")))?;
+        told("the list of parts", found.unwrap_or(Err("it is not JSON")))?;
     }
     Ok(())
 }
@@ -125,7 +125,7 @@ fn clean_newest(rule: &VulnerabilityRule, all: &[Counted], now: Timestamp) -> Re
     }
     for one in all.iter().filter(|one| one.time == newest) {
         let found = one.value.as_ref().map(|value| findings_in_sarif(rule, value));
-        told("the list of weaknesses", found.unwrap_or_else(|| Err("it is not JSON")))?;
+        told("the list of weaknesses", found.unwrap_or(Err("it is not JSON")))?;
     }
     Ok(())
 }
@@ -290,7 +290,7 @@ fn severity(described: Option<&Value>, result: &Value) -> Severity {
 }
 
 fn list<'a>(of: &'a Value, key: &str) -> std::slice::Iter<'a, Value> {
-    of.get(key).and_then(Value::as_array).map_or([].iter(), |list| list.iter())
+    of.get(key).and_then(Value::as_array).map_or_else(|| [].iter(), |list| list.iter())
 }
 
 fn text<'a>(of: &'a Value, key: &str) -> &'a str {

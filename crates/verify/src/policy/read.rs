@@ -97,7 +97,7 @@ pub fn load(path: &Path) -> Result<Policy, LoadPolicyError> {
         Ok(None) => return Err(LoadPolicyError::NotFound { path }),
         Err(source) => return Err(LoadPolicyError::Read { path, source }),
     };
-    let beside = path.parent().unwrap_or(Path::new("")).to_owned();
+    let beside = path.parent().unwrap_or_else(|| Path::new("")).to_owned();
     let read = |file: &Path| match durable::read_bounded(&beside.join(file), MAX_FILE) {
         Ok(Some(bytes)) => Ok(bytes),
         Ok(None) => Err("it is not there; paths are relative to the policy".to_owned()),

@@ -136,3 +136,15 @@ fn the_checked_in_policy_schema_is_what_the_code_says() {
     let found = std::fs::read_to_string(&path).unwrap_or_default();
     assert!(found == text, "docs/schemas/verify-policy.json is old; run cargo xtask schemas");
 }
+
+/// The guide's policy is read as far as that goes without its files.
+#[test]
+fn the_policy_in_the_guide_is_one() {
+    let guide = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/verify.md");
+    let guide = std::fs::read_to_string(guide).unwrap();
+    let text = guide.split("```yaml\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+    let document: document::Document = serde_yaml_ng::from_str(text).unwrap();
+    assert_eq!(document.signers.len(), 3);
+    let error = parse(text.as_bytes(), &read).unwrap_err();
+    assert!(matches!(error, PolicyContentError::File { .. }), "{error}");
+}

@@ -9,7 +9,7 @@ use portolan_core::{Descriptor, Digest, Document, Manifest, Target, media_type};
 use portolan_registry::images::{ImageError, Place};
 use serde_json::json;
 
-use super::{SignError, counts};
+use super::{SignError, counts, readable};
 use crate::evidence::Content;
 use crate::key::{PrivateKey, PrivateKeyError};
 use crate::sigstore::{BUNDLE, COSIGN_SIGN, IN_TOTO, Statement, pae, sign_hint};
@@ -86,11 +86,14 @@ async fn existing(
     };
     for entry in listed.iter().filter(maybe).take(MAX_LOOKED_AT) {
         let target = Target::Digest(entry.digest);
-        let fetched = place.manifest(&target).await.map_err(failed)?;
+        let Some(fetched) = readable(place.manifest(&target).await).map_err(failed)? else {
+            continue;
+        };
         let Document::Manifest(manifest) = &fetched.document else { continue };
         let is_bundle = |layer: &&Descriptor| layer.media_type == BUNDLE && layer.size <= MAX_BYTES;
         for layer in manifest.layers.iter().filter(is_bundle).take(1) {
-            let bytes = place.read_blob(layer, MAX_BYTES).await.map_err(failed)?;
+            let bytes = readable(place.read_blob(layer, MAX_BYTES).await).map_err(failed)?;
+            let Some(bytes) = bytes else { continue };
             if counts(key, subject, entry.digest, Content::Bundle(bytes)) {
                 return Ok(Some(entry.digest));
             }

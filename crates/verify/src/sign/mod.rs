@@ -12,7 +12,8 @@ pub use error::SignError;
 pub use subjects::{MAX_SUBJECTS, subjects};
 
 use portolan_core::{Descriptor, Digest};
-use portolan_registry::images::Place;
+use portolan_registry::ErrorClass;
+use portolan_registry::images::{ImageError, Place};
 use serde::Serialize;
 
 use crate::authority::{Authority as _, Claim, Judgement};
@@ -58,6 +59,18 @@ pub async fn sign(
     };
     let (artifact, existing) = signed?;
     Ok(Signature { subject: subject.digest, artifact, form, existing })
+}
+
+/// What others attached, none where it is gone or damaged: it is no signature of ours then, and
+/// must not keep us from signing. That it cannot be reached is trouble.
+fn readable<T>(read: Result<T, ImageError>) -> Result<Option<T>, ImageError> {
+    match read {
+        Ok(read) => Ok(Some(read)),
+        Err(error) => match error.class() {
+            ErrorClass::NotFound | ErrorClass::BadInput => Ok(None),
+            ErrorClass::Denied | ErrorClass::Transport | ErrorClass::Local => Err(error),
+        },
+    }
 }
 
 /// Whether `content` is a signature of `key` for `subject` that counts.

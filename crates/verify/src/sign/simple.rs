@@ -8,7 +8,7 @@ use portolan_registry::ErrorClass;
 use portolan_registry::images::{ImageError, Place};
 use serde_json::json;
 
-use super::{SignError, counts};
+use super::{SignError, counts, readable};
 use crate::cosign::{self, MAX_PAYLOAD_BYTES, Payload, SIGNATURE, SIMPLE_SIGNING};
 use crate::evidence::Content;
 use crate::key::PrivateKey;
@@ -91,9 +91,9 @@ async fn is_among(
     let is_signature =
         |layer: &&Descriptor| layer.media_type == SIMPLE_SIGNING && layer.size <= limit;
     for layer in manifest.layers.iter().filter(is_signature) {
-        let payload = place.read_blob(layer, limit).await;
+        let payload = readable(place.read_blob(layer, limit).await);
         let failed = |source: ImageError| SignError::read(layer.digest, place, source);
-        let payload = payload.map_err(failed)?;
+        let Some(payload) = payload.map_err(failed)? else { continue };
         let annotations = layer.annotations.clone();
         if counts(key, subject, artifact, Content::SimpleSigning { payload, annotations }) {
             return Ok(true);

@@ -4,11 +4,24 @@ use sigstore_verify::{CertificateError, Error, bundle};
 
 use crate::authority::{Refusal, RefusalCode};
 
-pub(super) fn refusal(code: RefusalCode, message: impl Into<String>) -> Refusal {
-    Refusal { code, message: message.into() }
+/// A parser quotes what it did not like, and that is a stranger's.
+const MAX_MESSAGE: usize = 600;
+
+/// A message for people on one line of a terminal, whatever it quotes.
+pub(super) fn refusal(code: RefusalCode, message: impl AsRef<str>) -> Refusal {
+    let mut plain = String::new();
+    for c in message.as_ref().chars().take(MAX_MESSAGE) {
+        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        if c.is_control() || turns {
+            plain.extend(c.escape_unicode());
+        } else {
+            plain.push(c);
+        }
+    }
+    Refusal { code, message: plain }
 }
 
-pub(super) fn malformed(message: impl Into<String>) -> Refusal {
+pub(super) fn malformed(message: impl AsRef<str>) -> Refusal {
     refusal(RefusalCode::Malformed, message)
 }
 

@@ -14,6 +14,9 @@ use crate::authority::{Claim, Refusal, RefusalCode};
 use crate::cosign::{Layer, Payload};
 use crate::evidence::Content;
 
+/// Of log entries, of timestamps and of certificates in one bundle.
+const MAX_OF_A_KIND: usize = 8;
+
 /// Evidence that speaks of the subject, if its signature is good.
 pub(super) struct Signed {
     pub(super) claim: Claim,
@@ -142,6 +145,7 @@ fn bundle(subject: &Digest, bytes: &Bytes) -> Result<Signed, Refusal> {
     }
     let bundle: Bundle = serde_json::from_slice(bytes)
         .map_err(|error| malformed(format!("this is no Sigstore bundle: {error}")))?;
+    check_material(&bundle)?;
     let signer = match &bundle.verification_material.content {
         VerificationMaterialContent::PublicKey(key) => {
             Signer::Key { hint: Some(key.hint.clone()).filter(|hint| !hint.is_empty()) }
@@ -166,6 +170,28 @@ fn bundle(subject: &Digest, bytes: &Bytes) -> Result<Signed, Refusal> {
     };
     let signatures = vec![signature.as_bytes().to_vec()];
     Ok(Signed { claim, message, signatures, signer, form: Form::Bundle(Box::new(bundle)) })
+}
+
+/// Each of these costs a verification or two, and a bundle has one or two of each.
+fn check_material(bundle: &Bundle) -> Result<(), Refusal> {
+    let material = &bundle.verification_material;
+    let certificates = match &material.content {
+        VerificationMaterialContent::X509CertificateChain { certificates } => certificates.len(),
+        _ => 1,
+    };
+    let timestamps = material.timestamp_verification_data.rfc3161_timestamps.len();
+    for (what, found) in [
+        ("log entries", material.tlog_entries.len()),
+        ("timestamps", timestamps),
+        ("certificates", certificates),
+    ] {
+        if found > MAX_OF_A_KIND {
+            let message =
+                format!("the bundle has {found} {what}, at most {MAX_OF_A_KIND} are read");
+            return Err(malformed(message));
+        }
+    }
+    Ok(())
 }
 
 /// The digest that a bundle says was signed is only a word to find it by, but a wrong word is told

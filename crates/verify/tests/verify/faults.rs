@@ -7,10 +7,11 @@ use portolan_verify::cosign;
 use portolan_verify::decision::Verdict;
 use portolan_verify::policy::IndexPolicy;
 use portolan_verify::sign::Form;
+use portolan_verify::sigstore::BUNDLE;
 use portolan_verify::subjects::FindSubjectsError;
 use portolan_verify::verify::VerifyError;
 
-use crate::bench::{Bench, chain, for_platform, index_of, is};
+use crate::bench::{Bench, chain, for_platform, index_of, is, of};
 use crate::support::fault::{Answer, Fault, within};
 use crate::support::image::{Image, to_json};
 
@@ -162,4 +163,41 @@ async fn registries_without_the_referrers_api_do_as_well() {
         is(&answer, Verdict::Verified);
         assert_eq!(answer.subjects[0].signatures[0].tag.is_some(), form == Form::Simple);
     }
+}
+
+/// What is announced as too large is not even asked for, and does not hide what counts.
+#[tokio::test]
+async fn a_layer_that_is_too_large_is_passed_over_unread() {
+    let bench = Bench::new(&AMD);
+    bench.sign_all().await;
+    let child = bench.entry(0);
+    let small = Image::referrer(&child, BUNDLE, b"x");
+    let mut manifest = small.manifest(&small.top.digest);
+    manifest.layers[0] = Descriptor::new(BUNDLE, Digest::sha256(b"huge"), 5 * 1024 * 1024);
+    let huge = Image::of_manifest(media_type::OCI_MANIFEST, &to_json(&manifest));
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&huge, "huge");
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Verified);
+    let passed_over = &of(&answer, &child).passed_over;
+    let told = passed_over.iter().find(|one| one.artifact == huge.top.digest).unwrap();
+    assert!(told.why.contains("5242880 bytes"), "{told:?}");
+    let path = format!("/blobs/{}", manifest.layers[0].digest);
+    assert_eq!(bench.server.count("GET", &path), 0);
+}
+
+/// Each is small enough, and together they are too much.
+#[tokio::test]
+async fn many_large_layers_together_are_an_error() {
+    let bench = Bench::new(&AMD);
+    bench.sign_all().await;
+    let small = Image::referrer(&bench.entry(0), BUNDLE, b"x");
+    let mut manifest = small.manifest(&small.top.digest);
+    let layer = |n: u8| Descriptor::new(BUNDLE, Digest::sha256(&[n]), 4 * 1024 * 1024);
+    manifest.layers = (0..9).map(layer).collect();
+    let many = Image::of_manifest(media_type::OCI_MANIFEST, &to_json(&manifest));
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&many, "many");
+    let error = bench.trouble("linux/amd64").await;
+    let VerifyError::Collect(CollectError::TooMuch { what: "bytes", .. }) = error else {
+        panic!("{error}")
+    };
 }

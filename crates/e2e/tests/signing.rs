@@ -1,0 +1,138 @@
+//! Signatures between us and cosign, the version in use and the one before, on three registries.
+
+use std::process::Command;
+
+use portolan_e2e::{
+    Output, Registry, RegistryKind, hello_reference, json, ok, ours, peer, portolan, run,
+};
+
+const PASSWORD: &str = "a password of the test";
+/// No log is asked and no network is there; cosign 3 has to be told not to fetch who would be.
+const OFFLINE: [&str; 3] = ["--key", "our.key", "--tlog-upload=false"];
+
+/// cosign 2 wants to know whom to trust before it reads a bundle, and would ask the network.
+const ROOT: &str = r#"{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}"#;
+
+/// A registry and a folder with a pair of keys that we made.
+struct Bench {
+    home: tempfile::TempDir,
+    registry: Registry,
+}
+
+impl Bench {
+    fn on(kind: RegistryKind) -> Self {
+        let home = tempfile::tempdir().expect("a temporary folder");
+        let registry = kind.start().expect("the registry starts");
+        let bench = Self { home, registry };
+        std::fs::write(bench.path("root.json"), ROOT).expect("written");
+        bench.make_key("our");
+        bench
+    }
+
+    fn make_key(&self, name: &str) {
+        let prefix = self.path(name);
+        ok(secret(portolan().args(["key", "generate", "--output", &prefix])));
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
+    }
+
+    /// The image under a name of its own.
+    fn image(&self, name: &str) -> String {
+        let image = format!("{}/team/{name}:1", self.registry.address);
+        ours(&["image", "copy", &hello_reference(), &image]);
+        image
+    }
+
+    fn cosign(&self, version: &str, args: &[&[&str]]) -> Command {
+        let mut command = peer(version, self.home.path());
+        command.args(args.concat());
+        secret(&mut command);
+        command
+    }
+
+    /// How `portolan sign` finds the image: true for every signature that was there before, and
+    /// that our own authority therefore accepted.
+    fn existing(&self, image: &str, more: &[&str]) -> Vec<bool> {
+        let key = self.path("our.key");
+        let args = [&["sign", image, "--key", &key, "-o", "json"], more].concat();
+        let said = json(&ok(secret(portolan().args(args))));
+        let rows = said["signatures"].as_array().expect("a list").iter();
+        rows.map(|row| row["existing"].as_bool().expect("yes or no")).collect()
+    }
+
+    fn verifies(&self, version: &str, image: &str, key: &str) -> Output {
+        let ignore =
+            ["verify", "--key", key, "--insecure-ignore-tlog=true", "--trusted-root", "root.json"];
+        run(&mut self.cosign(version, &[&ignore, &[image]])).expect("cosign starts")
+    }
+}
+
+fn secret(command: &mut Command) -> &mut Command {
+    command.env("COSIGN_PASSWORD", PASSWORD)
+}
+
+/// What each cosign verifies of ours without being told the form.
+#[test]
+fn what_we_sign_cosign_verifies() {
+    for kind in RegistryKind::ALL {
+        let bench = Bench::on(kind);
+        bench.make_key("other");
+        for form in ["bundle", "simple", "both"] {
+            let image = bench.image(form);
+            let made = bench.existing(&image, &["--recursive", "--format", form]);
+            assert!(made.iter().all(|existing| !existing), "{kind:?} {form}: {made:?}");
+            let child = ours(&["image", "resolve", &image, "--platform", "linux/arm64"]);
+            let child = format!("{}@{}", image.trim_end_matches(":1"), child.trim());
+            for version in ["cosign", "cosign2"] {
+                for subject in [&image, &child] {
+                    let output = bench.verifies(version, subject, "our.pub");
+                    assert_eq!(output.code, Some(0), "{kind:?} {form} {version}: {output}");
+                    let other = bench.verifies(version, subject, "other.pub");
+                    assert_ne!(other.code, Some(0), "{kind:?} {form} {version}: {other}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cosign_signs_we_verify() {
+    let three = ["--use-signing-config=false", "--yes"];
+    let old = ["--new-bundle-format=false"];
+    let none: [&str; 0] = [];
+    for kind in RegistryKind::ALL {
+        let bench = Bench::on(kind);
+        for (name, version, flags, form) in [
+            ("three-bundle", "cosign", [&three[..], &none[..]], "bundle"),
+            ("three-layer", "cosign", [&three[..], &old[..]], "simple"),
+            ("two-layer", "cosign2", [&["--yes"][..], &none[..]], "simple"),
+        ] {
+            let image = bench.image(name);
+            let args = [&["sign", "--recursive"], &OFFLINE[..], flags[0], flags[1], &[&image]];
+            ok(&mut bench.cosign(version, &args));
+            let found = bench.existing(&image, &["--recursive", "--format", form]);
+            assert_eq!(found, [true; 6], "{kind:?} {name}");
+        }
+    }
+}
+
+/// A key pair that cosign made signs with ours, and the other way round.
+#[test]
+fn a_key_of_cosign_is_a_key_of_ours() {
+    let bench = Bench::on(RegistryKind::Embedded);
+    for version in ["cosign", "cosign2"] {
+        let prefix = ["generate-key-pair", "--output-key-prefix", version];
+        ok(&mut bench.cosign(version, &[&prefix]));
+        let image = bench.image(version);
+        let key = bench.path(&format!("{version}.key"));
+        ok(secret(portolan().args(["sign", &image, "--key", &key])));
+        let output = bench.verifies(version, &image, &format!("{version}.pub"));
+        assert_eq!(output.code, Some(0), "{version}: {output}");
+        // cosign reads our private key, too, and finds the public half that we wrote.
+        let public = ok(&mut bench.cosign(version, &[&["public-key", "--key", "our.key"]]));
+        let ours = std::fs::read_to_string(bench.path("our.pub")).expect("our.pub");
+        assert_eq!(public.trim(), ours.trim(), "{version}");
+    }
+}
