@@ -47,7 +47,7 @@ impl Choice {
 
     /// Whether it says something that cannot be listed: without knowing which nodes there are, all
     /// but one is as many as all, and so are very many.
-    pub(super) fn is_vague(&self) -> bool {
+    fn is_vague(&self) -> bool {
         match self {
             Self::Any => false,
             Self::In(values) => values.len() > MAX_PLATFORMS,
@@ -100,9 +100,19 @@ impl Way {
         self.os == Choice::Any && self.arch == Choice::Any
     }
 
+    /// Whether it says something that cannot be listed.
+    pub(super) fn is_vague(&self) -> bool {
+        self.os.is_vague() || self.arch.is_vague() || self.is_wide()
+    }
+
+    /// Whether its halves go together in too many ways.
+    fn is_wide(&self) -> bool {
+        self.os.listed().len() * self.arch.listed().len() > MAX_PLATFORMS
+    }
+
     /// The platforms it means where nobody knows which nodes there are.
     pub(super) fn product(&self) -> Vec<PartialPlatform> {
-        let arches = self.arch.listed();
+        let arches = if self.is_wide() { vec![None] } else { self.arch.listed() };
         let with = |os: Option<&str>| {
             arches.iter().map(move |arch| PartialPlatform::new(os, *arch)).collect::<Vec<_>>()
         };

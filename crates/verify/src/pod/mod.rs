@@ -255,10 +255,9 @@ fn expand(way: &Way, settings: &Settings) -> Vec<PartialPlatform> {
     // No node of that kind is known, yet: the author's word is all there is.
     let product = way.product().into_iter();
     let fill = |one: PartialPlatform| {
-        // All but one architecture, or any of many, is not the host's.
-        let vague = way.os.is_vague() || way.arch.is_vague();
         match settings.partial {
-            PartialMeaning::Host if !vague => {
+            // All but one architecture, or any of many, is not the host's.
+            PartialMeaning::Host if !way.is_vague() => {
                 let whole = one.filled_from(&settings.host);
                 PartialPlatform::new(Some(&whole.os), Some(&whole.architecture))
             }
