@@ -21,4 +21,5 @@ pub mod sign;
 pub mod sigstore;
 pub mod subject;
 pub mod subjects;
+pub mod template;
 pub mod verify;

@@ -8,11 +8,11 @@ use portolan_core::Reference;
 use portolan_core::platform::PartialPlatform;
 use portolan_verify::collect::Limits;
 use portolan_verify::decision::{self, Answer, Question, Verdict};
-use portolan_verify::policy::{self, IndexPolicy, LoadPolicyError, Rule};
+use portolan_verify::policy::{IndexPolicy, Rule};
 use portolan_verify::verify::{VerifyError, verify};
 
 use super::signers::SignerArgs;
-use super::{table, this_host};
+use super::{load_policy, table, this_host};
 use crate::cli::Global;
 use crate::context::{self, classed};
 use crate::exit::{Exit, Failure};
@@ -95,12 +95,7 @@ fn rule(args: &Args) -> Result<Option<Rule>, Failure> {
     let mut rule = match &args.policy {
         None => args.signers.rule()?,
         Some(file) => {
-            let policy = policy::load(file).map_err(|error| match error {
-                LoadPolicyError::NotFound { .. } => Failure::new(Exit::NotFound, error),
-                LoadPolicyError::Read { .. } | LoadPolicyError::Content { .. } => {
-                    Failure::usage(error)
-                }
-            })?;
+            let policy = load_policy(file)?;
             match policy.rule(&args.reference) {
                 None => return Ok(None),
                 Some(rule) => Arc::unwrap_or_clone(Arc::clone(rule)),

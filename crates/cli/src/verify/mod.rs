@@ -5,15 +5,18 @@ use std::path::Path;
 use portolan_core::Platform;
 use portolan_host::Host;
 use portolan_registry::durable;
+use portolan_verify::policy::{self, LoadPolicyError, Policy};
 
 use crate::cli::Global;
 use crate::context::{self, root_failure};
 use crate::exit::{Exit, Failure};
 
 mod image;
+mod labels;
 mod pod_platforms;
 mod signers;
 mod table;
+mod template;
 
 #[derive(Debug, clap::Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "one per run")]
@@ -22,13 +25,25 @@ pub(crate) enum Command {
     Image(image::Args),
     /// Say on which platforms a pod might run
     PodPlatforms(pod_platforms::Args),
+    /// Print templates for Gatekeeper, and try them without a cluster
+    #[command(subcommand)]
+    Template(template::Command),
 }
 
 pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
         Command::Image(args) => context::wait(image::run(args, global)),
         Command::PodPlatforms(args) => pod_platforms::run(&args),
+        Command::Template(command) => template::run(&command, global),
     }
+}
+
+/// A policy, and what it names.
+fn load_policy(file: &Path) -> Result<Policy, Failure> {
+    policy::load(file).map_err(|error| match error {
+        LoadPolicyError::NotFound { .. } => Failure::new(Exit::NotFound, error),
+        LoadPolicyError::Read { .. } | LoadPolicyError::Content { .. } => Failure::usage(error),
+    })
 }
 
 /// What this machine is, for what is not said otherwise.
@@ -48,4 +63,9 @@ fn read(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
         }
         Err(error) => Err(Failure::usage(error)),
     }
+}
+
+/// An error and the file that it is about.
+fn in_file(file: &Path, error: impl Into<anyhow::Error>) -> Failure {
+    Failure::usage(error.into().context(file.display().to_string()))
 }

@@ -1,14 +1,13 @@
 //! `portolan verify pod-platforms -f pod.yaml`
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use portolan_core::platform::PartialPlatform;
 use portolan_verify::pod::{self, Default, MAX_POD, PodSpec, Settings, nodes_from_yaml};
-use portolan_verify::policy::PartialMeaning;
-use portolan_verify::subjects::Wanted;
 use serde::Serialize;
 
-use super::{read, this_host};
+use super::labels::{LabelArgs, listed};
+use super::{in_file, read, this_host};
 use crate::exit::{Exit, Failure};
 use crate::format::Format;
 
@@ -30,32 +29,11 @@ pub(crate) struct Args {
     /// The cluster's nodes, as `kubectl get nodes -o yaml` prints them
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
-    /// What half a platform means
-    #[arg(long, value_enum, default_value_t = Partial::Wildcard)]
-    partial: Partial,
-    /// Another label that names the operating system (repeatable)
-    #[arg(long = "os-label", value_name = "LABEL")]
-    os_labels: Vec<String>,
-    /// Another label that names the architecture (repeatable)
-    #[arg(long = "arch-label", value_name = "LABEL")]
-    arch_labels: Vec<String>,
-    /// What a value of those labels means, as graviton=arm64 (repeatable)
-    #[arg(long = "value", value_name = "VALUE=NAME")]
-    values: Vec<String>,
-    /// A label's value that tells a platform, as example.com/pool=arm-pool=linux/arm64 (repeatable)
-    #[arg(long = "pool", value_name = "LABEL=VALUE=PLATFORM")]
-    pools: Vec<String>,
+    #[command(flatten)]
+    labels: LabelArgs,
     /// How to print them
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
     format: Format,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Partial {
-    /// Every platform with that half
-    Wildcard,
-    /// The other half is that of this machine
-    Host,
 }
 
 #[derive(Serialize)]
@@ -98,44 +76,13 @@ fn settings(args: &Args) -> Result<Settings, Failure> {
         }
         "nodes" => Default::Nodes,
         "all" => Default::All,
-        list => Default::List(listed(list)?),
+        list => Default::List(listed(list, "host, nodes, all")?),
     };
     let mut settings = Settings::new(default, this_host()?);
-    settings.partial = match args.partial {
-        Partial::Wildcard => PartialMeaning::Wildcard,
-        Partial::Host => PartialMeaning::Host,
-    };
     if let Some(file) = &args.nodes {
         settings.nodes =
             nodes_from_yaml(&read(file, MAX_POD as u64)?).map_err(|error| in_file(file, error))?;
     }
-    settings.os_labels.extend(args.os_labels.iter().cloned());
-    settings.arch_labels.extend(args.arch_labels.iter().cloned());
-    for text in &args.values {
-        let wrong = || Failure::usage(anyhow::anyhow!("{text:?} is not VALUE=NAME"));
-        let (value, name) = text.split_once('=').ok_or_else(wrong)?;
-        settings.values.insert(value.to_owned(), name.to_owned());
-    }
-    for text in &args.pools {
-        let wrong = || Failure::usage(anyhow::anyhow!("{text:?} is not LABEL=VALUE=PLATFORM"));
-        let (label, rest) = text.split_once('=').ok_or_else(wrong)?;
-        let (value, platform) = rest.split_once('=').ok_or_else(wrong)?;
-        let platform = platform.parse().map_err(Failure::usage)?;
-        let told = settings.labels.entry(label.to_owned()).or_default();
-        told.insert(value.to_owned(), platform);
-    }
+    args.labels.add_to(&mut settings)?;
     Ok(settings)
-}
-
-fn listed(text: &str) -> Result<Wanted, Failure> {
-    let platforms: Result<Vec<PartialPlatform>, _> = text.split(',').map(str::parse).collect();
-    let platforms = platforms.map_err(|error| {
-        let what = "--default is host, nodes, all, or platforms with commas between";
-        Failure::usage(anyhow::Error::new(error).context(what))
-    })?;
-    Ok(Wanted::of(platforms).unwrap_or_else(Wanted::all))
-}
-
-fn in_file(file: &Path, error: impl Into<anyhow::Error>) -> Failure {
-    Failure::usage(error.into().context(file.display().to_string()))
 }

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use portolan_core::platform::PartialPlatform;
 
+use super::MAX_PLATFORMS;
+
 /// What one half of a platform may be.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Choice {
     #[default]
     Any,
@@ -43,18 +45,29 @@ impl Choice {
         matches!(self, Self::In(values) if values.is_empty())
     }
 
-    /// The values by name, or none for whatever cannot be listed: without knowing which nodes there
-    /// are, all but one is as many as all.
+    /// Whether it says something that cannot be listed: without knowing which nodes there are, all
+    /// but one is as many as all, and so are very many.
+    fn is_vague(&self) -> bool {
+        match self {
+            Self::Any => false,
+            Self::In(values) => values.len() > MAX_PLATFORMS,
+            Self::NotIn(_) => true,
+        }
+    }
+
+    /// The values by name, or none for whatever cannot be listed.
     fn listed(&self) -> Vec<Option<&str>> {
         match self {
-            Self::In(values) => values.iter().map(|value| Some(value.as_str())).collect(),
-            Self::Any | Self::NotIn(_) => vec![None],
+            Self::In(values) if !self.is_vague() => {
+                values.iter().map(|value| Some(value.as_str())).collect()
+            }
+            Self::Any | Self::In(_) | Self::NotIn(_) => vec![None],
         }
     }
 }
 
 /// One way in which everything that a pod says can hold.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Way {
     pub(super) os: Choice,
     pub(super) arch: Choice,
@@ -87,9 +100,19 @@ impl Way {
         self.os == Choice::Any && self.arch == Choice::Any
     }
 
+    /// Whether it says something that cannot be listed.
+    pub(super) fn is_vague(&self) -> bool {
+        self.os.is_vague() || self.arch.is_vague() || self.is_wide()
+    }
+
+    /// Whether its halves go together in too many ways.
+    fn is_wide(&self) -> bool {
+        self.os.listed().len() * self.arch.listed().len() > MAX_PLATFORMS
+    }
+
     /// The platforms it means where nobody knows which nodes there are.
     pub(super) fn product(&self) -> Vec<PartialPlatform> {
-        let arches = self.arch.listed();
+        let arches = if self.is_wide() { vec![None] } else { self.arch.listed() };
         let with = |os: Option<&str>| {
             arches.iter().map(move |arch| PartialPlatform::new(os, *arch)).collect::<Vec<_>>()
         };

@@ -7,7 +7,7 @@
 mod choice;
 mod spec;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,11 @@ use crate::subjects::Wanted;
 
 /// More are told as `os/*` or `*`.
 pub const MAX_PLATFORMS: usize = 16;
-/// Ways to hold that are told apart; what would make more restricts nothing.
-const MAX_WAYS: usize = 256;
+/// Terms, and expressions of a term, that are read. More of them restrict nothing: nobody means that
+/// many, and an admission webhook has no time for them.
+const MAX_TERMS: usize = 16;
+/// The same for values of an expression, and tolerations.
+const MAX_VALUES: usize = 64;
 
 /// The labels that the kubelet sets on every node, so that "not this value" means another one.
 const ALWAYS_OS: &str = "kubernetes.io/os";
@@ -151,7 +154,7 @@ fn ways(pod: &PodSpec, settings: &Settings) -> Vec<Way> {
         .filter_map(|affinity| affinity.node_affinity.as_ref()?.required.as_ref());
     let terms: Option<Vec<&Term>> =
         required.map(|one| one.node_selector_terms.iter().flatten().collect()).next();
-    let with_terms = terms.map_or_else(
+    let with_terms = terms.filter(|terms| terms.len() <= MAX_TERMS).map_or_else(
         || base.clone(),
         |terms| terms.into_iter().flat_map(|term| all(&base, &term_ways(term, settings))).collect(),
     );
@@ -173,7 +176,8 @@ fn term_ways(term: &Term, settings: &Settings) -> Vec<Way> {
         return Vec::new();
     }
     let mut ways = vec![Way::default()];
-    for Expression { key, operator, values } in expressions() {
+    let is_read = expressions().count() <= MAX_TERMS;
+    for Expression { key, operator, values } in expressions().filter(|_| is_read) {
         let values = values.as_deref().unwrap_or_default();
         ways = all(&ways, &meaning(key, operator, values, settings));
     }
@@ -191,7 +195,7 @@ fn term_ways(term: &Term, settings: &Settings) -> Vec<Way> {
 /// What an expression says of the platform; what is not understood says nothing.
 fn meaning(key: &str, operator: &str, values: &[String], settings: &Settings) -> Vec<Way> {
     let nothing = || vec![Way::default()];
-    if values.is_empty() {
+    if values.is_empty() || values.len() > MAX_VALUES {
         return nothing();
     }
     let (is_os, is_arch) = (
@@ -223,12 +227,11 @@ fn meaning(key: &str, operator: &str, values: &[String], settings: &Settings) ->
     }
 }
 
-/// Every way of the one together with every way of the other.
+/// Every way of the one together with every way of the other, each once: so there are never more
+/// than the platforms that the operator told of, whatever a pod's author writes.
 fn all(these: &[Way], those: &[Way]) -> Vec<Way> {
-    if these.len() * those.len() > MAX_WAYS {
-        return these.to_vec();
-    }
-    these.iter().flat_map(|one| those.iter().map(move |other| one.and(other))).collect()
+    let together = these.iter().flat_map(|one| those.iter().map(move |other| one.and(other)));
+    together.collect::<BTreeSet<_>>().into_iter().collect()
 }
 
 /// The platforms that one way means.
@@ -252,10 +255,9 @@ fn expand(way: &Way, settings: &Settings) -> Vec<PartialPlatform> {
     // No node of that kind is known, yet: the author's word is all there is.
     let product = way.product().into_iter();
     let fill = |one: PartialPlatform| {
-        // All but one architecture is not the host's.
-        let excluded = matches!(way.os, Choice::NotIn(_)) || matches!(way.arch, Choice::NotIn(_));
         match settings.partial {
-            PartialMeaning::Host if !excluded => {
+            // All but one architecture, or any of many, is not the host's.
+            PartialMeaning::Host if !way.is_vague() => {
                 let whole = one.filled_from(&settings.host);
                 PartialPlatform::new(Some(&whole.os), Some(&whole.architecture))
             }
@@ -276,7 +278,9 @@ fn tolerated(
     let arch_open = !ways.iter().all(|way| way.arch.is_pinned());
     let is_known = settings.known().is_some();
     let mut added = Vec::new();
-    for toleration in pod.tolerations.iter().flatten() {
+    let all = [Toleration { operator: Some("Exists".to_owned()), ..Toleration::default() }];
+    let tolerations = pod.tolerations.as_deref().unwrap_or_default();
+    for toleration in if tolerations.len() > MAX_VALUES { &all[..] } else { tolerations } {
         let key = toleration.key.as_deref().unwrap_or_default();
         let exists = toleration.operator.as_deref() == Some("Exists");
         let of_os = key.is_empty() || settings.os_labels.iter().any(|label| label == key);

@@ -12,6 +12,7 @@ pub const MAX_POD: usize = 3 * 1024 * 1024;
 
 /// Where a pod may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct PodSpec {
     /// Labels that the node must have.
@@ -28,6 +29,7 @@ pub struct PodSpec {
 
 /// Of nodes; those of pods do not matter here.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Affinity {
     /// Of nodes.
@@ -36,6 +38,7 @@ pub struct Affinity {
 
 /// What is only preferred restricts nothing, so it is not read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeAffinity {
     /// What must hold.
@@ -45,6 +48,7 @@ pub struct NodeAffinity {
 
 /// One of these terms must hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct NodeSelector {
     /// The terms.
@@ -53,6 +57,7 @@ pub struct NodeSelector {
 
 /// All of this must hold; a term without anything holds for no node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Term {
     /// On labels.
@@ -63,6 +68,7 @@ pub struct Term {
 
 /// A condition on a label or field.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Expression {
     /// Which.
@@ -75,6 +81,7 @@ pub struct Expression {
 
 /// A taint that does not keep the pod away.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 #[serde(rename_all = "camelCase", default)]
 pub struct Toleration {
     /// Which; none or empty with `Exists` is every one.
@@ -87,6 +94,7 @@ pub struct Toleration {
 
 /// The operating system that the author says.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(test, derive(serde::Serialize))]
 pub struct Os {
     /// `linux` or `windows`.
     pub name: String,

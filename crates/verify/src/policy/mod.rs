@@ -210,21 +210,21 @@ impl Rule {
 
     /// The machines that a question means: what it names, else this rule's own. `nodes` are those of
     /// the cluster where that is known; without them it is all that the image has. `host` is only
-    /// asked where it matters.
+    /// asked where it matters. Every machine is not half a platform: it stays every machine.
     pub fn wanted<E>(
         &self,
         named: &[PartialPlatform],
         nodes: Option<&Wanted>,
         host: impl FnOnce() -> Result<Platform, E>,
     ) -> Result<Wanted, E> {
-        let fill =
-            self.partial == PartialMeaning::Host && !named.iter().all(PartialPlatform::is_whole);
+        let is_half = |one: &PartialPlatform| !one.is_whole() && !one.is_any();
+        let fill = self.partial == PartialMeaning::Host && named.iter().any(is_half);
         let all = Wanted::all;
         if !named.is_empty() {
             let host = if fill { Some(host()?) } else { None };
             let meant = named.iter().map(|one| match &host {
-                Some(host) => PartialPlatform::from(&one.filled_from(host)),
-                None => one.clone(),
+                Some(host) if is_half(one) => PartialPlatform::from(&one.filled_from(host)),
+                _ => one.clone(),
             });
             return Ok(Wanted::of(meant).unwrap_or_else(all));
         }

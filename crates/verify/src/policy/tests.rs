@@ -118,6 +118,8 @@ fn a_policy_means_what_it_says() {
     assert_eq!(rule.wanted(&[], None, host).unwrap().to_string(), "*/arm64, linux/amd64");
     let named = ["arm64".parse().unwrap()];
     assert_eq!(rule.wanted(&named, None, host).unwrap().to_string(), "linux/arm64");
+    let every = [PartialPlatform::any()];
+    assert_eq!(rule.wanted(&every, None, host).unwrap().to_string(), "*", "nothing is not half");
     let whole = ["windows/arm64".parse().unwrap()];
     let nobody = || Err::<Platform, _>("nobody asks the host");
     assert_eq!(rule.wanted(&whole, None, nobody).unwrap().to_string(), "windows/arm64");

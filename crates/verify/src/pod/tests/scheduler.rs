@@ -10,10 +10,10 @@ use super::{ARCH, OS};
 
 /// A node as the scheduler sees it.
 #[derive(Debug, Clone)]
-struct Machine {
+pub(crate) struct Machine {
     name: String,
     labels: BTreeMap<String, String>,
-    platform: Platform,
+    pub(crate) platform: Platform,
 }
 
 /// As Kubernetes documents it.
@@ -33,7 +33,7 @@ fn holds(expression: &Expression, value: Option<&str>) -> bool {
     }
 }
 
-fn could_run(pod: &PodSpec, machine: &Machine) -> bool {
+pub(crate) fn could_run(pod: &PodSpec, machine: &Machine) -> bool {
     let label = |key: &str| machine.labels.get(key).map(String::as_str);
     if pod.os.as_ref().is_some_and(|os| os.name != machine.platform.os) {
         return false;
@@ -58,7 +58,7 @@ fn could_run(pod: &PodSpec, machine: &Machine) -> bool {
 const POOL: &str = "example.com/pool";
 const CPU: &str = "example.com/cpu";
 
-fn machines() -> impl Strategy<Value = Vec<Machine>> {
+pub(crate) fn machines() -> impl Strategy<Value = Vec<Machine>> {
     let one = (
         prop::sample::select(vec!["linux", "windows"]),
         prop::sample::select(vec!["amd64", "arm64", "s390x", "arm"]),
@@ -122,7 +122,7 @@ fn terms() -> impl Strategy<Value = Term> {
     })
 }
 
-fn pods() -> impl Strategy<Value = PodSpec> {
+pub(crate) fn pods() -> impl Strategy<Value = PodSpec> {
     let selector = prop::option::of(prop::collection::btree_map(keys(), values(), 0..3));
     let terms = prop::option::of(prop::collection::vec(terms(), 0..4));
     let os = prop::option::weighted(0.3, prop::sample::select(vec!["linux", "windows"]));
@@ -144,7 +144,7 @@ fn pods() -> impl Strategy<Value = PodSpec> {
     })
 }
 
-fn settings(default: Default, machines: &[Machine]) -> Settings {
+pub(crate) fn settings(default: Default, machines: &[Machine]) -> Settings {
     let mut settings = Settings::new(default, Platform::new("linux", "amd64"));
     let node = |one: &Machine| Node { name: one.name.clone(), platform: one.platform.clone() };
     settings.nodes = machines.iter().map(node).collect();
