@@ -162,6 +162,9 @@ pub struct Limits {
     pub work_per_registry: usize,
     /// Questions that wait for work, their own or that of others: 10000; more are told to come back.
     pub waiting: usize,
+    /// Of all that is attached to one subject: 16 MiB. Times `work`, this is what strangers' images
+    /// can make the verifier hold at once.
+    pub evidence_bytes: usize,
     /// Connections at once: 1024.
     pub connections: usize,
 }
@@ -176,24 +179,25 @@ impl Default for Limits {
             work: 64,
             work_per_registry: 16,
             waiting: 10_000,
+            evidence_bytes: 16 * 1024 * 1024,
             connections: 1024,
         }
     }
 }
 
 impl Limits {
-    fn all(&self) -> [usize; 8] {
-        let Self {
-            body_bytes,
-            keys,
-            key_bytes,
-            requests,
-            work,
-            work_per_registry,
-            waiting,
-            connections,
-        } = *self;
-        [body_bytes, keys, key_bytes, requests, work, work_per_registry, waiting, connections]
+    fn all(&self) -> [usize; 9] {
+        [
+            self.body_bytes,
+            self.keys,
+            self.key_bytes,
+            self.requests,
+            self.work,
+            self.work_per_registry,
+            self.waiting,
+            self.evidence_bytes,
+            self.connections,
+        ]
     }
 }
 

@@ -71,6 +71,7 @@ pub(super) struct Engine {
     pub(super) exempt: Exempt,
     pub(super) pods: Pods,
     pub(super) host: Platform,
+    pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
 }
 
@@ -233,7 +234,7 @@ impl Engine {
         let key = VerdictKey::new(&spot.name, &subject.descriptor, in_force.generation);
         let work = || {
             let (rule, metrics) = (Arc::clone(rule), Arc::clone(&self.metrics));
-            examine(spot.place.clone(), subject.clone(), rule, metrics)
+            examine(spot.place.clone(), subject.clone(), rule, (self.limits, metrics))
         };
         let answer = self.caches.verdict(key, work).await?;
         // Another index may list the same image for another machine.
@@ -253,9 +254,9 @@ async fn examine(
     place: Place,
     subject: Subject,
     rule: Arc<Rule>,
-    metrics: Arc<Metrics>,
+    (limits, metrics): (Limits, Arc<Metrics>),
 ) -> Result<Arc<SubjectAnswer>, Trouble> {
-    let found = collect(&place, &subject, &Limits::default()).await;
+    let found = collect(&place, &subject, &limits).await;
     let found = found.map_err(|error| Trouble::of_collecting(&error))?;
     metrics.subject_examined();
     // Judging is arithmetic, which must not hold up who only waits.

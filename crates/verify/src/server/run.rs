@@ -21,6 +21,7 @@ use super::engine::Engine;
 use super::http::{App, admission_router, health_router, provider_router};
 use super::metrics::Metrics;
 use super::watch::{WatchError, Watched};
+use crate::collect;
 
 /// Gatekeeper keeps idle connections for 90 s; closing them earlier would cost it a handshake in
 /// the time of an admission.
@@ -135,6 +136,10 @@ fn app(config: &Config, ending: &CancellationToken) -> Result<Arc<App>, StartErr
         exempt: config.exempt.clone(),
         pods: config.pods.clone(),
         host: host(config)?,
+        limits: collect::Limits {
+            total: config.limits.evidence_bytes as u64,
+            ..collect::Limits::default()
+        },
         metrics: Arc::clone(&metrics),
     };
     Ok(Arc::new(App {

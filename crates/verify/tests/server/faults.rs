@@ -309,3 +309,14 @@ async fn as_many_requests_are_answered_at_once_as_the_limit_says() {
     let after = verifier.ask(crate::harness::MUTATE, &[&pinned]).await;
     assert_eq!(after.value(), &serde_json::json!(pinned));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_evidence_than_the_limit_says_is_no_answer() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let limits = format!("{LONG}\n[limits]\nevidence_bytes = 100\n");
+    let verifier = bench.start_with("", &limits).await;
+    let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
+    assert!(said.error().starts_with("UNUSABLE: "), "{}", said.body);
+    assert!(said.error().contains("100"), "{}", said.body);
+}
