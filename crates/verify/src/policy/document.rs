@@ -1,4 +1,4 @@
-//! A policy file as it is written. [`super::read`] makes a [`super::Policy`] of it.
+//! A policy file as it is written. `read` makes a [`super::Policy`] of it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -156,7 +156,7 @@ pub struct Require {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Attestation {
-    /// Such as https://slsa.dev/provenance/v1.
+    /// Such as `https://slsa.dev/provenance/v1`.
     pub predicate_type: String,
     /// Who must have made it; the same as for the image where it is not said.
     #[serde(default, deserialize_with = "given")]
