@@ -13,6 +13,7 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use serde_json::{Value, json};
 
 use super::answers::Answers;
+use super::guard::{self, Unsafe};
 use super::read::Template;
 
 /// A webhook that takes as long is given up by the API server.
@@ -33,6 +34,9 @@ pub enum EvaluateError {
         /// In the words of the engine.
         why: String,
     },
+    /// It could not be evaluated to an end.
+    #[error(transparent)]
+    Unsafe(#[from] Unsafe),
     /// It breaks down, or takes too long.
     #[error("the template broke down: {0}")]
     Run(String),
@@ -60,6 +64,8 @@ pub struct Evaluator {
 impl Evaluator {
     /// Compiles a template.
     pub fn new(template: &Template) -> Result<Self, EvaluateError> {
+        let libs = template.libs.iter().map(String::as_str);
+        guard::check(&libs.chain([template.rego.as_str()]).collect::<Vec<_>>())?;
         let mut engine = regorus::Engine::new();
         engine.set_rego_v0(template.is_v0);
         // As in Gatekeeper: a function that breaks down has no value.

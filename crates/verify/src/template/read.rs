@@ -15,7 +15,7 @@ pub enum ReadTemplateError {
     #[error("it has {0} bytes, at most {MAX_TEMPLATE} are read")]
     TooLarge(usize),
     /// Not YAML or JSON.
-    #[error("document {number} is neither YAML nor JSON: {source}")]
+    #[error("document {number} is neither YAML nor JSON")]
     Yaml {
         /// Which, from 1.
         number: usize,

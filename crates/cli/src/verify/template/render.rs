@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Where the verifier is, instead of the shipped address
     #[arg(long, value_name = "URL")]
     url: Option<String>,
-    /// Who signed the verifier's certificate, in PEM; without it caBundle is left for the verifier
+    /// Who signed the verifier's certificate, in PEM; without it caBundle stays empty, for you to fill
     #[arg(long, value_name = "FILE")]
     ca: Option<PathBuf>,
     /// For a pod that says nothing: policy, host, all, or platforms with commas between

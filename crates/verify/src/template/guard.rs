@@ -1,0 +1,186 @@
+//! What the engine must not be given: templates may be a stranger's, and it reads brackets inside
+//! brackets ever more slowly and runs functions that call themselves until the stack is full. OPA
+//! takes neither, so no template that works is lost.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Brackets inside brackets. The shipped template has 5; hundreds the engine did not read in a minute.
+const MAX_DEPTH: usize = 12;
+
+/// Words that begin a line of no rule.
+const KEYWORDS: [&str; 4] = ["package", "import", "default", "else"];
+
+/// A function or rule: its module and its name.
+type Name = (usize, String);
+
+/// Why a template is not evaluated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsafe {
+    /// Too deep.
+    #[error("the template has brackets inside brackets, more than {MAX_DEPTH} deep")]
+    Deep,
+    /// It would never end.
+    #[error("{0} of the template calls itself, which Rego does not have")]
+    Recursive(String),
+}
+
+/// Whether the modules of a template can be given to the engine.
+pub(super) fn check(modules: &[&str]) -> Result<(), Unsafe> {
+    let mut packages = Vec::new();
+    let mut calls: BTreeMap<Name, BTreeSet<String>> = BTreeMap::new();
+    for (n, text) in modules.iter().enumerate() {
+        let words = words(text)?;
+        let package = words.iter().skip_while(|word| word.text != "package").nth(1);
+        let last = package.and_then(|word| word.text.rsplit('.').next());
+        packages.push(last.unwrap_or_default().to_owned());
+        let mut current = None;
+        for word in &words {
+            if word.begins && !KEYWORDS.contains(&word.text.as_str()) {
+                let name = word.text.split('.').next().unwrap_or_default();
+                current = Some((n, name.to_owned()));
+            } else if let Some(name) = current.as_ref().filter(|_| word.is_call) {
+                calls.entry(name.clone()).or_default().insert(word.text.clone());
+            }
+        }
+    }
+    match calls.keys().find(|name| reaches_itself(name, &calls, &packages)) {
+        Some((_, name)) => Err(Unsafe::Recursive(name.clone())),
+        None => Ok(()),
+    }
+}
+
+fn reaches_itself(
+    start: &Name,
+    calls: &BTreeMap<Name, BTreeSet<String>>,
+    packages: &[String],
+) -> bool {
+    let mut seen = BTreeSet::new();
+    let mut open = vec![start.clone()];
+    while let Some(name) = open.pop() {
+        for called in calls.get(&name).into_iter().flatten() {
+            for next in meant(called, name.0, packages) {
+                if next == *start {
+                    return true;
+                }
+                if seen.insert(next.clone()) {
+                    open.push(next);
+                }
+            }
+        }
+    }
+    false
+}
+
+/// What a call in a module may mean. By another name than its package's a module may be imported
+/// too, so then it may be any but this one.
+fn meant(called: &str, module: usize, packages: &[String]) -> Vec<Name> {
+    let Some((path, name)) = called.rsplit_once('.') else {
+        return vec![(module, called.to_owned())];
+    };
+    let package = path.rsplit('.').next().unwrap_or_default();
+    let named = |n: &usize| packages[*n] == package;
+    let known = (0..packages.len()).any(|n| named(&n));
+    let may = |n: &usize| if known { named(n) } else { *n != module };
+    (0..packages.len()).filter(may).map(|n| (n, name.to_owned())).collect()
+}
+
+struct Word {
+    text: String,
+    /// It stands where a rule begins.
+    begins: bool,
+    is_call: bool,
+}
+
+/// The words of a module outside of strings and comments.
+fn words(text: &str) -> Result<Vec<Word>, Unsafe> {
+    let (mut found, mut depth, mut fresh, mut last) = (Vec::new(), 0_usize, true, '}');
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        let length = match c {
+            '#' => rest.find('\n').unwrap_or(rest.len()),
+            '"' | '`' => quoted(rest, c),
+            _ if c.is_alphabetic() || c == '_' => {
+                let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+                let end = rest.find(|c| !word(c)).unwrap_or(rest.len());
+                let (name, after) = rest.split_at(end);
+                // After `=` a line goes on with what is before it.
+                let begins =
+                    fresh && depth == 0 && (last.is_alphanumeric() || "}])_\"`".contains(last));
+                let is_call = after.trim_start().starts_with('(');
+                found.push(Word { text: name.to_owned(), begins, is_call });
+                end
+            }
+            _ => c.len_utf8(),
+        };
+        match c {
+            '{' | '[' | '(' => depth += 1,
+            '}' | ']' | ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > MAX_DEPTH {
+            return Err(Unsafe::Deep);
+        }
+        let (here, after) = rest.split_at(length);
+        match c {
+            '\n' => fresh = true,
+            '#' => {}
+            _ if c.is_whitespace() => {}
+            _ => {
+                fresh = false;
+                last = here.chars().next_back().unwrap_or(c);
+            }
+        }
+        rest = after;
+    }
+    Ok(found)
+}
+
+/// The length of a string with its quotes.
+fn quoted(text: &str, quote: char) -> usize {
+    let mut escaped = false;
+    for (n, c) in text.char_indices().skip(1) {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' if quote == '"' => escaped = true,
+            _ if c == quote => return n + c.len_utf8(),
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_calls_itself_is_found_whichever_way_it_does() {
+        let recursive = |modules: &[&str]| matches!(check(modules), Err(Unsafe::Recursive(_)));
+        assert!(recursive(&["package a\nf(x) = y { y := f(x + 1) }"]));
+        assert!(recursive(&["package a\nf(x) = y { y := g (x) }\ng(x) = f(x) { true }"]));
+        assert!(recursive(&["package a\nf(x) = y {\n  y := 1\n}\nelse = f(2) { true }"]));
+        assert!(recursive(&["package a\nf(x) =\n  f(x) { true }"]));
+        assert!(recursive(&["package a\nf(x) = y { y := data.a.f(x) }"]));
+        assert!(recursive(&[
+            "package lib.b\nimport data.a\ng(x) = a.f(x) { true }",
+            "package a\nimport data.lib.b as c\nf(x) = c.g(x) { true }",
+        ]));
+        assert!(!recursive(&["package a\nf(x) = y { y := g(x) }\ng(x) = 1 { true }\nv { f(1) }"]));
+        assert!(!recursive(&["package a\nf(x) = \"f(x)\" { true } # f(x)\ng = `f(` { f(1) }"]));
+        assert!(!recursive(&[
+            "package lib.b\nf(x) = 1 { true }",
+            "package a\nf(x) = b.f(x) { true }"
+        ]));
+    }
+
+    #[test]
+    fn brackets_inside_brackets_have_a_bound() {
+        let nested = |n: usize| format!("package a\nx = {}{}", "[".repeat(n), "]".repeat(n));
+        assert_eq!(check(&[&nested(MAX_DEPTH)]), Ok(()));
+        assert_eq!(check(&[&nested(MAX_DEPTH + 1)]), Err(Unsafe::Deep));
+        assert_eq!(check(&["package a\nx = \"[[[[[[[[[[[[[[[[[[[[[[[[\""]), Ok(()));
+        for text in ["", "\"", "`", "\"\\", "é(", "#", "package", "package a.", "}}}f("] {
+            assert_eq!(check(&[text]), Ok(()), "{text}");
+        }
+    }
+}
