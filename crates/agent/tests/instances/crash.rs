@@ -164,6 +164,8 @@ async fn a_machine_without_its_shim_is_never_doubled() {
     agent.kill();
     let machine = host.vmm("web");
     kill(i32::try_from(host.report("web")["shim"]["pid"].as_i64().unwrap()).unwrap());
+    // A signal is sent, not yet obeyed.
+    until(|| host.processes() == [machine]).await;
 
     let instances = host.open(|_| {});
     wait_phase(&instances, "web", Phase::Running).await;
