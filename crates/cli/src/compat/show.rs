@@ -6,6 +6,7 @@ use portolan_compat::artifact::Kind;
 use portolan_compat::document::{Mode, read};
 use portolan_compat::nfd;
 use portolan_compat::report::{Graph, outline};
+use portolan_compat::requirements::Requirements;
 use portolan_core::Reference;
 
 use super::hosts::Machine;
@@ -51,14 +52,22 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
     } else {
         context::wait(attached(args, global))?
     };
-    // Rules of NFD are a list, and as readable as it gets.
-    if args.raw || (kind == Kind::Nfd && args.graph.is_none()) {
+    if args.raw {
         format::write_raw(&bytes)?;
         return Ok(Exit::Ok);
     }
     if kind == Kind::Nfd {
-        let error = anyhow::anyhow!("rules of NFD are no graph; leave --graph out");
-        return Err(Failure::usage(error));
+        if args.graph.is_some() {
+            let error = anyhow::anyhow!("rules of NFD are no graph; leave --graph out");
+            return Err(Failure::usage(error));
+        }
+        let read = Requirements::read(kind, &bytes).map_err(Failure::usage)?;
+        for warning in read.warnings {
+            format::tell(&format!("{}: warning: {warning}", args.what));
+        }
+        // They are a list, and as readable as it gets.
+        format::write(&format::printable(&String::from_utf8_lossy(&bytes)))?;
+        return Ok(Exit::Ok);
     }
     let found = read(&bytes, Mode::Lenient);
     for one in &found.diagnostics {
