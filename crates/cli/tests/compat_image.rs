@@ -136,6 +136,11 @@ fn every_exit_code_of_check() {
     assert_eq!((open.code, json(&open)["verdict"].as_str()), (3, Some("unknown")), "{}", open.err);
     let no_platform = bench.check(&host, &["--platform", "linux/s390x"]);
     assert_eq!(no_platform.code, 1, "{}", no_platform.err);
+    let told = json(&no_platform);
+    assert_eq!(
+        (&told["verdict"], &told["platform"]["match"]),
+        (&"incompatible".into(), &false.into())
+    );
     let here = host.to_str().unwrap();
     let missing = bench.image.replace(":1", ":2");
     assert_eq!(bench.run(&["compat", "check", &missing, "--host", here]).code, 4);
@@ -143,7 +148,9 @@ fn every_exit_code_of_check() {
     assert_eq!(nobody.code, 5, "{}", nobody.err);
     let nowhere = bench.check(&bench.home.path().join("nowhere"), &[]);
     assert_eq!(nowhere.code, 4, "{}", nowhere.err);
-    assert_eq!(bench.run(&["compat", "check"]).code, 2);
+    let nothing = bench.run(&["compat", "check"]);
+    assert_eq!(nothing.code, 2);
+    assert!(nothing.err.contains("--spec"), "{}", nothing.err);
 }
 
 #[test]
