@@ -128,6 +128,36 @@ fn no_data_plays_with_the_terminal_in_any_format() {
 }
 
 #[test]
+fn rules_are_linted_too_and_must_hold_a_set() {
+    let rules = "version: v1alpha1\ncompatibilities:\n- {rules: [{name: a, matchFeatures: \
+        [{feature: cpu.cpuid, matchExpressions: {AVX: {op: Exists}}}]}]}\n";
+    let (_dir, file) = written(rules);
+    let said = compat("lint", &file, &[]);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.out.contains("rules of NFD"), "{}", said.out);
+    assert_eq!(compat("lint", &file, &["-o", "json"]).json()["valid"], true);
+    let (_dir, file) = written(&rules.replace("Exists", "Nonsense"));
+    let said = compat("lint", &file, &[]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("Nonsense"), "{}", said.err);
+    let (_dir, file) = written("version: v1alpha1\ncompatibilities: []\n");
+    for command in ["lint", "show"] {
+        let said = compat(command, &file, &[]);
+        assert_eq!(said.code, 2);
+        assert!(said.err.contains("one set of rules"), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_no_image() {
+    for name in ["nothere.json", "nothere.yaml", "./nothere"] {
+        let said = compat("show", Path::new(name), &[]);
+        assert_eq!(said.code, 4, "{}", said.err);
+        assert!(said.err.contains(&format!("there is no file {name}")), "{}", said.err);
+    }
+}
+
+#[test]
 fn show_draws_what_is_asked_for() {
     let corrected = fixture("corrected.json");
     let tree = compat("show", &corrected, &[]).ok();

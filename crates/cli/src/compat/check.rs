@@ -28,9 +28,9 @@ use crate::format;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  portolan compat check 127.0.0.1:5000/app:1\n  \
     portolan compat check 127.0.0.1:5000/app:1 --host /host -o json\n  \
-    portolan compat check app:1 other:2 --facts node-1.json --facts node-2.json\n  \
+    portolan compat check 127.0.0.1:5000/app:1 127.0.0.1:5000/app:2 --facts node-1.json --facts node-2.json\n  \
     portolan compat check --spec needs.json --strict\n  \
-    portolan compat check app:1 --plugin-policy policy.json --plugin-dir ./plugins\n\n\
+    portolan compat check 127.0.0.1:5000/app:1 --plugin-policy policy.json --plugin-dir ./plugins\n\n\
     Exit codes: 0 compatible, 1 incompatible, 2 invalid, 3 unknown, 4 no such image, 5 transport, \
     6 no artifact; of several the worst.")]
 pub(crate) struct Args {
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// Look at no more than decides
     #[arg(long)]
     fail_fast: bool,
-    /// Take known mistakes in a spec for errors, and kernel options exactly as they are written:
+    /// Take what is wrong in a spec and yet understood for an error, and kernel options exactly as they are written:
     /// for m, y will not do
     #[arg(long)]
     strict: bool,

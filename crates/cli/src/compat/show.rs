@@ -49,6 +49,9 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
         let bytes = read_spec(file)?;
         let kind = if nfd::looks_like_rules(&bytes) { Kind::Nfd } else { Kind::Spec };
         (bytes, kind)
+    } else if names_a_file(&args.what) {
+        let error = anyhow::anyhow!("there is no file {}", args.what);
+        return Err(Failure::new(Exit::NotFound, error));
     } else {
         context::wait(attached(args, global))?
     };
@@ -83,6 +86,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
         Some(Drawing::Dot) => Graph::of_spec(&spec).dot(),
     })?;
     Ok(Exit::Ok)
+}
+
+/// Whether somebody who writes this means a file, and no image: images of such names have a tag.
+fn names_a_file(what: &str) -> bool {
+    let is_path = ["/", "./", "../"].iter().any(|start| what.starts_with(start));
+    let ends = [".json", ".yaml", ".yml"].iter().any(|end| what.ends_with(end));
+    is_path || (ends && !what.contains([':', '@']))
 }
 
 /// What an image's artifact holds, said on stderr so that what is printed is the spec alone.
