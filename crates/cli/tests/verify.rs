@@ -79,7 +79,7 @@ fn an_image_is_refused_until_index_and_images_are_signed() {
     let index = bench.with_key("release.pub", &[&amd[..], &["--index-policy", "index"]].concat());
     assert_eq!(index.code, 0, "{}", index.out);
 
-    bench.sign(&bench.image, &["--recursive", "--format", "both"]);
+    bench.sign(&bench.image, &["--recursive", "--form", "both"]);
     let signed = bench.with_key("release.pub", &amd);
     assert_eq!(signed.code, 0, "{} {}", signed.out, signed.err);
     let answer = json(&signed);
