@@ -26,11 +26,47 @@ impl Format {
     ) -> Result<(), Failure> {
         let text = match self {
             Self::Table => table(data),
-            Self::Json => serde_json::to_string_pretty(data).map_err(Failure::usage)? + "\n",
-            Self::Yaml => serde_yaml_ng::to_string(data).map_err(Failure::usage)?,
+            Self::Json => json(data)?,
+            Self::Yaml => yaml(data)?,
         };
         write(&text)
     }
+}
+
+/// Data as JSON that any terminal may show: the same data to whoever reads it.
+pub(crate) fn json<T: Serialize>(data: &T) -> Result<String, Failure> {
+    let text = serde_json::to_string_pretty(data).map_err(Failure::usage)? + "\n";
+    if !text.contains(in_data) {
+        return Ok(text);
+    }
+    // Outside of texts there are none of these, and inside they may be written so.
+    let mut shown = String::with_capacity(text.len() + 64);
+    for c in text.chars() {
+        if in_data(c) {
+            shown.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            shown.push(c);
+        }
+    }
+    Ok(shown)
+}
+
+/// Data as YAML that any terminal may show. How a text is quoted is not ours to say there, so what
+/// must be escaped makes it JSON, which is YAML, too.
+pub(crate) fn yaml<T: Serialize>(data: &T) -> Result<String, Failure> {
+    let text = serde_yaml_ng::to_string(data).map_err(Failure::usage)?;
+    if text.contains(in_data) { json(data) } else { Ok(text) }
+}
+
+/// What no data may show as it is; lines are broken by whoever writes them.
+fn in_data(c: char) -> bool {
+    plays(c) && c != '\n'
+}
+
+/// Whether a character would move the cursor or turn the text around.
+fn plays(c: char) -> bool {
+    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    turns || c.is_control()
 }
 
 /// Writes to stdout. A reader that has had enough (`| head`) is no trouble.
@@ -71,8 +107,7 @@ pub(crate) fn tell(text: &str) {
 pub(crate) fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if turns || (c.is_control() && !matches!(c, '\n' | '\t')) {
+        if plays(c) && !matches!(c, '\n' | '\t') {
             shown.extend(c.escape_unicode());
         } else {
             shown.push(c);

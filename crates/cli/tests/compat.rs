@@ -93,6 +93,71 @@ fn a_hostile_document_does_not_play_with_the_terminal() {
 }
 
 #[test]
+fn rules_are_read_before_they_are_shown_and_do_not_play_with_the_terminal() {
+    let rules = "version: v1alpha1\ncompatibilities:\n- {description: \"x\u{202e}\", \
+        rules: [{name: a, matchFeatures: [{feature: cpu.cpuid, matchExpressions: {AVX: {op: Exists}}}]}]}\n";
+    let (_dir, file) = written(rules);
+    let text = compat("show", &file, &[]).ok();
+    assert!(!text.contains('\u{202e}'), "{text:?}");
+    assert!(text.contains("\\u{202e}"), "{text:?}");
+    for wrong in [rules.replace("Exists", "Nonsense"), rules.replace('x', "\u{1b}]0;x\u{7}")] {
+        let (_dir, file) = written(&wrong);
+        let said = compat("show", &file, &[]);
+        assert_eq!((said.code, said.out.as_str()), (2, ""), "{}", said.err);
+    }
+}
+
+#[test]
+fn no_data_plays_with_the_terminal_in_any_format() {
+    const HOSTILE: [char; 4] = ['\u{7f}', '\u{9b}', '\u{202e}', '\u{1b}'];
+    let (_dir, file) =
+        written("{\"schemaVersion\": \"0.1.0\", \"namespaces\": {\"a\u{7f}\u{9b}\u{202e}\": {}}}");
+    let said = compat("lint", &file, &["-o", "json"]);
+    assert!(!said.out.contains(HOSTILE), "{:?}", said.out);
+    let host = machine(&[("etc/os-release", "ID=a\u{7f}\u{9b}1m\u{202e}\u{1b}\n".as_bytes())]);
+    let home = tempfile::tempdir().expect("a folder");
+    let root = host.path().to_str().expect("UTF-8");
+    for format in ["json", "yaml"] {
+        let text = run(home.path(), &["host", "facts", "--host", root, "-o", format]).ok();
+        assert!(!text.contains(HOSTILE), "{format}: {text:?}");
+        // It is the same value for whoever reads it.
+        let data: serde_json::Value = serde_yaml_ng::from_str(&text).expect("JSON is YAML");
+        let read = data.to_string();
+        assert!(read.contains("a\u{7f}\u{9b}1m\u{202e}"), "{format}: {read:?}");
+    }
+}
+
+#[test]
+fn rules_are_linted_too_and_must_hold_a_set() {
+    let rules = "version: v1alpha1\ncompatibilities:\n- {rules: [{name: a, matchFeatures: \
+        [{feature: cpu.cpuid, matchExpressions: {AVX: {op: Exists}}}]}]}\n";
+    let (_dir, file) = written(rules);
+    let said = compat("lint", &file, &[]);
+    assert_eq!(said.code, 0, "{}{}", said.out, said.err);
+    assert!(said.out.contains("rules of NFD"), "{}", said.out);
+    assert_eq!(compat("lint", &file, &["-o", "json"]).json()["valid"], true);
+    let (_dir, file) = written(&rules.replace("Exists", "Nonsense"));
+    let said = compat("lint", &file, &[]);
+    assert_eq!(said.code, 2);
+    assert!(said.err.contains("Nonsense"), "{}", said.err);
+    let (_dir, file) = written("version: v1alpha1\ncompatibilities: []\n");
+    for command in ["lint", "show"] {
+        let said = compat(command, &file, &[]);
+        assert_eq!(said.code, 2);
+        assert!(said.err.contains("one set of rules"), "{}", said.err);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_no_image() {
+    for name in ["nothere.json", "nothere.yaml", "./nothere"] {
+        let said = compat("show", Path::new(name), &[]);
+        assert_eq!(said.code, 4, "{}", said.err);
+        assert!(said.err.contains(&format!("there is no file {name}")), "{}", said.err);
+    }
+}
+
+#[test]
 fn show_draws_what_is_asked_for() {
     let corrected = fixture("corrected.json");
     let tree = compat("show", &corrected, &[]).ok();

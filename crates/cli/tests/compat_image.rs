@@ -117,7 +117,9 @@ fn attach_list_check_and_remove() {
     assert_eq!(bench.check(&host, &["--platform", "linux/amd64"]).code, 0);
     let removed = bench.run(&["compat", "remove", &bench.image, "-o", "json"]).json();
     assert_eq!(removed["removed"].as_array().unwrap().len(), 4);
-    assert_eq!(bench.run(&["compat", "remove", &bench.image]).code, 6);
+    let nothing = bench.run(&["compat", "remove", &bench.image]);
+    assert_eq!(nothing.code, 6);
+    assert!(nothing.err.contains("nothing to remove"), "{}", nothing.err);
     let twice = bench.run(&["compat", "remove", &bench.image, "--artifact", artifact]);
     assert_eq!(twice.code, 4, "{}", twice.err);
 }
@@ -136,6 +138,11 @@ fn every_exit_code_of_check() {
     assert_eq!((open.code, json(&open)["verdict"].as_str()), (3, Some("unknown")), "{}", open.err);
     let no_platform = bench.check(&host, &["--platform", "linux/s390x"]);
     assert_eq!(no_platform.code, 1, "{}", no_platform.err);
+    let told = json(&no_platform);
+    assert_eq!(
+        (&told["verdict"], &told["platform"]["match"]),
+        (&"incompatible".into(), &false.into())
+    );
     let here = host.to_str().unwrap();
     let missing = bench.image.replace(":1", ":2");
     assert_eq!(bench.run(&["compat", "check", &missing, "--host", here]).code, 4);
@@ -143,7 +150,9 @@ fn every_exit_code_of_check() {
     assert_eq!(nobody.code, 5, "{}", nobody.err);
     let nowhere = bench.check(&bench.home.path().join("nowhere"), &[]);
     assert_eq!(nowhere.code, 4, "{}", nowhere.err);
-    assert_eq!(bench.run(&["compat", "check"]).code, 2);
+    let nothing = bench.run(&["compat", "check"]);
+    assert_eq!(nothing.code, 2);
+    assert!(nothing.err.contains("--spec"), "{}", nothing.err);
 }
 
 #[test]
@@ -162,10 +171,9 @@ fn the_newest_counts_and_another_can_be_asked_for() {
     let bench = Bench::new();
     let host = bench.host("host", "v1", "6.1.0");
     let old = bench.attach(NEW, &["--platform", "linux/amd64"]);
-    // Times are told to the second.
-    std::thread::sleep(std::time::Duration::from_millis(1_100));
     let new = bench.attach(OLD, &["--platform", "linux/amd64"]);
     assert_eq!(new[0]["supersedes"][0], old[0]["artifact"]);
+    assert_eq!(new[0]["chosen"], new[0]["artifact"]);
     let said = bench.check(&host, &[]);
     assert_eq!(said.code, 0, "{}", said.err);
     let warnings = json(&said)["warnings"].to_string();
@@ -176,6 +184,55 @@ fn the_newest_counts_and_another_can_be_asked_for() {
     let marked: Vec<_> = table.lines().filter(|line| line.starts_with('*')).collect();
     assert_eq!(marked.len(), 1, "{table}");
     assert!(marked[0].contains(new[0]["artifact"].as_str().unwrap()), "{table}");
+}
+
+/// Several in one second: the last one counts, and attach says so.
+#[test]
+fn what_is_attached_counts_at_once_or_says_what_does() {
+    let bench = Bench::new();
+    let one = ["--platform", "linux/amd64"];
+    for n in 0..6 {
+        let spec = OLD.replace("4.0", &format!("4.{n}"));
+        let made = bench.attach(&spec, &one);
+        let listed = bench.run(&["compat", "list", &bench.image, "-o", "json"]).json();
+        let listed = listed.as_array().unwrap();
+        let chosen = listed.iter().find(|row| row["chosen"] == true).unwrap();
+        assert_eq!(chosen["digest"], made[0]["artifact"], "{n}");
+        assert_eq!(made[0]["supersedes"].as_array().unwrap().len(), n);
+    }
+    // Rules never come before a spec.
+    let file = bench.file("rules", RULES);
+    let args = ["compat", "attach", &bench.image, "--file", &file, "--platform", "linux/amd64"];
+    let table = bench.run(&args).ok();
+    assert!(table.contains("does not count"), "{table}");
+}
+
+#[test]
+fn doubtful_plugins_are_warned_of() {
+    let bench = Bench::new();
+    let spec = OLD.replace("kernelVersion", "gpu");
+    let needs = bench.file("needs", &spec);
+    let script = bench.file("script", "#!/bin/sh\n");
+    let elf = bench.home.path().join("elf");
+    let mut header = b"\x7fELF\x02\x01\x01".to_vec();
+    header.resize(16, 0);
+    header.extend([2, 0, 183, 0]);
+    std::fs::write(&elf, &header).unwrap();
+    let elf = elf.display();
+    let attach = |plugin: String| {
+        let args = ["compat", "attach", &bench.image, "--file", &needs, "--plugin", &plugin];
+        let said = bench.run(&[&args[..], &["--platform", "linux/amd64"]].concat());
+        assert_eq!(said.code, 0, "{}", said.err);
+        said.err
+    };
+    let said = attach(format!("gpu={script}"));
+    assert!(said.contains("no ELF program"), "{said}");
+    let said = attach(format!("gpu={elf}"));
+    assert!(said.contains("arm64") && said.contains("linux/amd64"), "{said}");
+    let said = attach(format!("gpu={elf}@linux/arm64"));
+    assert!(!said.contains("program"), "{said}");
+    let said = attach(format!("gpv={elf}@linux/arm64"));
+    assert!(said.contains("asks for a plugin \"gpv\""), "{said}");
 }
 
 #[test]

@@ -78,6 +78,7 @@ fn what_cannot_be_built_says_why_and_leaves_nothing() {
     let small = built(HELLO, "linux/amd64", &["--max-size", "1MiB"]);
     assert_eq!(small.code, 2, "{}", small.err);
     assert!(small.err.contains("more than the 1048576 it may have"), "{}", small.err);
+    assert!(small.err.contains("--min-size"), "{}", small.err);
     let large = built(HELLO, "linux/amd64", &["--min-size", "2GiB", "--max-size", "1GiB"]);
     assert_eq!(large.code, 2, "{}", large.err);
     assert!(large.err.contains("`max_virtual_bytes`"), "{}", large.err);

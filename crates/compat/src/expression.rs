@@ -350,15 +350,18 @@ fn pattern(text: &str) -> Result<Regex, ExpressionError> {
         let reason = format!("it is longer than {MAX_PATTERN_TEXT} bytes");
         return Err(ExpressionError::Pattern { value: short(text), reason });
     }
-    regex::RegexBuilder::new(text).size_limit(MAX_PATTERN).build().map_err(|error| {
-        let reason = match error {
-            regex::Error::CompiledTooBig(_) => "it would take too much memory".to_owned(),
-            // The library draws a picture of several lines; its last one says what is wrong.
-            other => other.to_string().lines().last().unwrap_or_default().trim().to_owned(),
-        };
-        ExpressionError::Pattern { value: short(text), reason: short(&reason) }
-    })
+    regex::RegexBuilder::new(&regexp::ascii_classes(text)).size_limit(MAX_PATTERN).build().map_err(
+        |error| {
+            let reason = match error {
+                regex::Error::CompiledTooBig(_) => "it would take too much memory".to_owned(),
+                // The library draws a picture of several lines; its last one says what is wrong.
+                other => other.to_string().lines().last().unwrap_or_default().trim().to_owned(),
+            };
+            ExpressionError::Pattern { value: short(text), reason: short(&reason) }
+        },
+    )
 }
 
+mod regexp;
 #[cfg(test)]
 mod tests;

@@ -70,7 +70,7 @@ pub enum QuestionError {
 }
 
 impl Requirements {
-    /// Reads requirements of this kind. Known mistakes of a spec are understood, with a warning.
+    /// Reads requirements of this kind. What is wrong in a spec and can be understood is, with a warning.
     pub fn read(kind: Kind, bytes: &[u8]) -> Result<ReadRequirements, RequirementsError> {
         Self::read_in(Mode::Lenient, kind, bytes)
     }

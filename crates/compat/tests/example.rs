@@ -253,6 +253,22 @@ fn what_is_forbidden_and_could_not_be_looked_for_is_unknown() {
     assert_eq!(report(text, &loaded).verdict, Compatibility::Incompatible);
 }
 
+/// Which modules are enabled says nothing of those that are in no list.
+#[test]
+fn a_module_is_not_missing_where_modules_at_work_are_hidden() {
+    let text = r#"{"schemaVersion": "0.1.0", "namespaces": {
+        "root": {"plugins": {"kernelModules": {"data": {"vfio": {}}}}}}}"#;
+    let facts = Facts::builder()
+        .known("kernel.loadedmodule", Kind::Flags)
+        .known("kernel.enabledmodule", Kind::Flags)
+        .known("kernel.availablemodule", Kind::Flags);
+    let hidden = facts.clone().flag("kernel.builtinmodule", "veth");
+    let hidden = hidden.only("kernel.builtinmodule", ["veth"]).build();
+    assert_eq!(report(text, &hidden).verdict, Compatibility::Unknown);
+    // Where nothing else was exported, it is all there is.
+    assert_eq!(report(text, &facts.build()).verdict, Compatibility::Incompatible);
+}
+
 #[test]
 fn only_what_is_asked_for_needs_to_be_collected() {
     let spec = spec(EXAMPLE);

@@ -51,6 +51,14 @@ fn compare(name: &str, text: &str) {
     assert_eq!(kept, text, "{name}: see the head of this file");
 }
 
+/// The guide tells lines and columns of it.
+#[test]
+fn the_guides_example_is_the_fixture() {
+    let guide = std::fs::read_to_string(fixtures().join("../docs/compat.md")).unwrap();
+    let example = std::fs::read_to_string(fixtures().join("compat/avx2-vfio.json")).unwrap();
+    assert!(guide.contains(&format!("```json\n{example}```")), "they differ");
+}
+
 #[test]
 fn six_hosts_word_for_word() {
     let spec = spec("avx2-vfio.json");

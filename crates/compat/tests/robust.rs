@@ -171,8 +171,10 @@ impl External for Counting {
 
 #[test]
 fn the_same_question_is_asked_once() {
-    let plugin =
-        |data: Value, digest: &str| json!({"plugins": {"gpu": {"data": data, "digest": digest}}});
+    let plugin = |data: Value, digest: &str| {
+        let digest = format!("sha256:{}", digest.repeat(32));
+        json!({"plugins": {"gpu": {"data": data, "digest": digest}}})
+    };
     let spec = spec(Map::from_iter([
         ("a".to_owned(), plugin(json!({"x": 1, "y": [1, 2]}), "d1")),
         ("b".to_owned(), plugin(json!({"y": [1, 2], "x": 1}), "d1")),

@@ -28,7 +28,8 @@ fn amd64(root: &Root, kernel: &Kernel<'_>) -> Option<Fact<bool>> {
     if config.is_none() && !emulation_is_built_in(root)? {
         return Some(Fact { value: false, source: Source::NoFile(SYSCTL.into()) });
     }
-    if let Some(fact) = kernel.boot_parameter("ia32_emulation") {
+    // What cannot be read may turn it on or off.
+    if let Some(fact) = kernel.boot_parameter("ia32_emulation").ok()? {
         return fact.and_then(|value| boolean(value));
     }
     match config {

@@ -12,7 +12,7 @@
 //! Whoever names a root (`--host`) says that the files in it are the host's; then only the first
 //! of these can contradict.
 
-use crate::root::Root;
+use crate::root::{NotRead, Root};
 
 /// A node with hundreds of pods has thousands of mounts of some 300 bytes.
 const LIMIT: u64 = 8 << 20;
@@ -38,10 +38,21 @@ pub(crate) struct Evidence {
 
 /// Looks at the root, and at this process too if it is `here`.
 pub(crate) fn evidence(root: &Root, here: bool) -> Evidence {
-    let first = root.text("/proc/1/mountinfo", LIMIT).unwrap_or_default();
+    let mut unread = Vec::new();
+    let mut mounts = |path: &str| match root.text(path, LIMIT) {
+        Ok(mounts) => mounts,
+        Err(why) => {
+            root.note(path, &why);
+            if let NotRead::Unreadable(_) = why {
+                unread.push(why.about(path));
+            }
+            String::new()
+        }
+    };
+    let first = mounts("/proc/1/mountinfo");
     let mut evidence = from_mounts(&first);
     if here {
-        let own = root.text("/proc/thread-self/mountinfo", LIMIT).unwrap_or_default();
+        let own = mounts("/proc/thread-self/mountinfo");
         evidence.overlaid = from_mounts(&own).overlaid;
         let foreign = other_namespace().or_else(|| other_root(&first, &own));
         evidence.image_files = evidence.image_files.or(foreign);
@@ -51,6 +62,10 @@ pub(crate) fn evidence(root: &Root, here: bool) -> Evidence {
         evidence.warnings.push(gvisor.to_owned());
         let foreign = || "the root is a container's in gVisor".to_owned();
         evidence.image_files.get_or_insert_with(foreign);
+    }
+    for why in unread {
+        let unsure = "whether the root is a container's is not known from it";
+        evidence.warnings.push(format!("{why}: {unsure}"));
     }
     if let Some(why) = &evidence.image_files {
         evidence.warnings.push(format!(

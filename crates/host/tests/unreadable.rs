@@ -5,6 +5,8 @@ mod support;
 use std::fs;
 use std::os::unix::fs::symlink;
 
+use portolan_core::platform::Support;
+use portolan_host::Host;
 use portolan_host::facts::{Facts, Found, Wanted};
 use support::{AMD64, RELEASE, WHOLE, fifo, instances, of, root};
 
@@ -195,4 +197,82 @@ fn a_name_with_many_dashes_is_found_however_they_are_written() {
     assert!(matches!(found, Found::Present { .. }), "{found:?}");
     let other = facts.flag("kernel.availablemodule", "snd_soc-sof_intel-hda_sdw-bpt_y");
     assert!(matches!(other, Found::Absent { .. }), "{other:?}");
+}
+
+/// Some modules are in no list and are only seen at work, so where that is hidden an absence
+/// from the list proves nothing.
+#[test]
+fn where_modules_at_work_are_hidden_none_is_known_not_to_be_built_in() {
+    const BUILT_IN: &str = "kernel.builtinmodule";
+    let list = ("lib/modules/6.1.0/modules.builtin", "kernel/drivers/net/veth.ko\n");
+    let dir = root(&[RELEASE, list, ("proc/modules", "")]);
+    fs::create_dir_all(dir.path().join("sys")).unwrap();
+    symlink("/sys/module", dir.path().join("sys/module")).unwrap();
+    let facts = of(&dir, BUILT_IN);
+    assert!(matches!(facts.flag(BUILT_IN, "veth"), Found::Present { .. }));
+    let other = facts.flag(BUILT_IN, "vfio");
+    assert!(matches!(other, Found::Unknown { why } if why.contains("/sys/module")), "{other:?}");
+    let again: Facts = serde_json::from_str(&serde_json::to_string(&facts).unwrap()).unwrap();
+    assert_eq!(again, facts);
+    // What is at work is loaded or built in, and only the other file tells which.
+    let dir = root(&[RELEASE, list, ("sys/module/vfio_pci/x", "1"), ("sys/module/veth/x", "1")]);
+    fifo(dir.path(), "proc/modules");
+    let facts = of(&dir, BUILT_IN);
+    assert!(matches!(facts.flag(BUILT_IN, "veth"), Found::Present { .. }));
+    let unsure = facts.flag(BUILT_IN, "vfio-pci");
+    assert!(
+        matches!(unsure, Found::Unknown { why } if why.contains("/proc/modules")),
+        "{unsure:?}"
+    );
+    assert!(matches!(facts.flag(BUILT_IN, "nouveau"), Found::Absent { .. }));
+}
+
+#[test]
+fn a_size_that_does_not_tell_may_have_huge_pages() {
+    let size = |name: &str| format!("sys/kernel/mm/hugepages/hugepages-{name}kB/nr_hugepages");
+    let dir = root(&[WHOLE, (&size("2048"), "0\n")]);
+    fifo(dir.path(), &size("1048576"));
+    let facts = of(&dir, "memory.hugepages");
+    let enabled = facts.attribute("memory.hugepages", "enabled");
+    assert!(matches!(enabled, Found::Unknown { why } if why.contains("1048576")), "{enabled:?}");
+    // One that has some is enough.
+    support::write(dir.path(), &size("2048"), b"3\n");
+    let facts = of(&dir, "memory.hugepages");
+    let enabled = facts.attribute("memory.hugepages", "enabled");
+    assert!(matches!(enabled, Found::Value { value: "true", .. }), "{enabled:?}");
+}
+
+#[test]
+fn where_a_switch_cannot_be_read_what_depends_on_it_is_unknown_too() {
+    let dir = root(&[AMD64, WHOLE, ("proc/cpuinfo", "flags : fpu\n")]);
+    for path in ["kvm_amd/parameters/sev", "kvm_amd/parameters/sev_es", "kvm_intel/parameters/tdx"]
+    {
+        fifo(dir.path(), &format!("sys/module/{path}"));
+    }
+    let facts = of(&dir, "cpu.security");
+    for element in ["sev.enabled", "sev.asids", "sev.encrypted_state_ids", "tdx.total_keys"] {
+        let found = facts.attribute("cpu.security", element);
+        assert!(matches!(found, Found::Unknown { .. }), "{element}: {found:?}");
+    }
+}
+
+#[test]
+fn boot_parameters_that_cannot_be_read_may_turn_32_bit_programs_off() {
+    let config = ("boot/config-6.1.0", "CONFIG_IA32_EMULATION=y\n");
+    let dir = root(&[AMD64, RELEASE, config, ("proc/sys/kernel/ostype", "Linux")]);
+    assert_eq!(Host::at(dir.path()).unwrap().platform().unwrap().compat32, Support::Yes);
+    fifo(dir.path(), "proc/cmdline");
+    let facts = of(&dir, "system.platform");
+    let found = facts.attribute("system.platform", "compat32");
+    assert!(matches!(found, Found::Unknown { .. }), "{found:?}");
+    assert_eq!(Host::at(dir.path()).unwrap().platform().unwrap().compat32, Support::Unknown);
+}
+
+#[test]
+fn mounts_that_cannot_be_read_are_warned_of() {
+    let dir = root(&[("etc/os-release", "ID=debian\n")]);
+    assert!(of(&dir, "system.osrelease").warnings().is_empty());
+    fifo(dir.path(), "proc/1/mountinfo");
+    let facts = of(&dir, "system.osrelease");
+    assert!(facts.warnings().iter().any(|told| told.contains("mountinfo")), "{facts:?}");
 }

@@ -154,7 +154,7 @@ fn commented(printed: &Printed<'_>) -> Result<String, Failure> {
         text += "# any node may run it, as far as labels tell\n";
     }
     let alone = BTreeMap::from([("affinity", &printed.affinity)]);
-    text += &serde_yaml_ng::to_string(&alone).map_err(Failure::usage)?;
+    text += &format::yaml(&alone)?;
     Ok(text)
 }
 

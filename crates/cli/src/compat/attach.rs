@@ -1,14 +1,17 @@
 //! `portolan compat attach IMAGE --file SPEC`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
 use portolan_compat::artifact::{
-    self, Attachment, Kind, MAX_PLUGIN_BYTES, MAX_SPEC_BYTES, PluginFile, attach,
+    self, Attachment, Choice, Kind, Listed, MAX_PLUGIN_BYTES, MAX_SPEC_BYTES, PluginFile, attach,
 };
 use portolan_compat::nfd;
 use portolan_compat::requirements::{ReadRequirements, Requirements};
 use portolan_core::{Digest, Platform, Reference};
+use portolan_host::elf::Header;
 use serde::Serialize;
 
 use super::read_file;
@@ -80,6 +83,9 @@ struct Made {
     platform: String,
     subject: Digest,
     artifact: Digest,
+    /// The artifact that counts for the image now.
+    chosen: Digest,
+    /// Those that come after it, if it is the one that counts.
     supersedes: Vec<Digest>,
 }
 
@@ -87,7 +93,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let spec = Bytes::from(read_file(&args.file, MAX_SPEC_BYTES)?);
     let kind = if nfd::looks_like_rules(&spec) { Kind::Nfd } else { Kind::Spec };
     let read = Requirements::read(kind, &spec).map_err(Failure::usage)?;
-    let ReadRequirements { warnings, .. } = read;
+    let ReadRequirements { warnings, requirements } = read;
     for warning in warnings {
         format::tell(&format!("{}:{warning}", args.file.display()));
     }
@@ -103,32 +109,84 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         let what = if to_index { "is no index" } else { "holds no image" };
         return Err(Failure::usage(anyhow::anyhow!("{} {what}", args.reference)));
     }
-    // To the second: enough to tell artifacts apart, and what others write.
-    let created = jiff::Timestamp::from_second(jiff::Timestamp::now().as_second())
-        .expect("the present is a time");
     let mut made = Vec::new();
+    let mut warned = BTreeSet::new();
     for one in spoken {
-        let plugins = programs.iter().map(|(arg, program)| layer(arg, program, &one)).collect();
-        let attachment = Attachment { kind, spec: spec.clone(), plugins, created };
+        let plugins: Vec<_> =
+            programs.iter().map(|(arg, program)| layer(arg, program, &one)).collect();
+        for (plugin, arg) in plugins.iter().zip(&args.plugins) {
+            for warning in doubts(plugin, &requirements) {
+                if warned.insert((arg.file.clone(), warning.clone())) {
+                    format::tell(&format!("warning: {}: {warning}", arg.file.display()));
+                }
+            }
+        }
         let subject = one.descriptor.digest;
-        let older = artifact::list(&place, &subject).await.map_err(failure)?;
+        let mut all = artifact::list(&place, &subject).await.map_err(failure)?;
+        let newest = all.iter().filter(|old| old.kind == kind).filter_map(|old| old.created).max();
+        let created = after(newest, Timestamp::now());
+        let attachment = Attachment { kind, spec: spec.clone(), plugins, created };
         let stored = attach(&place, &one.descriptor, &attachment).await;
         let artifact = stored.map_err(|error| classed(error.class(), error))?.digest;
-        let same = older.into_iter().filter(|old| old.kind == kind && old.digest != artifact);
-        let supersedes = same.map(|old| old.digest).collect();
-        made.push(Made { platform: one.name(), subject, artifact, supersedes });
+        all.push(Listed { digest: artifact, kind, created: Some(created), subject });
+        let Choice { chosen, skipped } = artifact::choose(all).expect("there is one at least");
+        let supersedes = match chosen.digest == artifact {
+            true => skipped.into_iter().map(|old| old.digest).collect(),
+            false => Vec::new(),
+        };
+        let chosen = chosen.digest;
+        made.push(Made { platform: one.name(), subject, artifact, chosen, supersedes });
     }
     args.format.print(&made, |made| {
         let rows = made.iter().map(|one| {
-            let older = match one.supersedes.len() {
+            let counts = match one.supersedes.len() {
+                _ if one.chosen != one.artifact => {
+                    format!("does not count: {} does", one.chosen.short())
+                }
                 0 => String::new(),
                 n => format!("before {n} older"),
             };
-            vec![one.platform.clone(), one.subject.short(), one.artifact.to_string(), older]
+            vec![one.platform.clone(), one.subject.short(), one.artifact.to_string(), counts]
         });
         format::table(&["PLATFORM", "SUBJECT", "ARTIFACT", ""], rows.collect())
     })?;
     Ok(Exit::Ok)
+}
+
+/// The time of an artifact that is to count before one of `newest`. To the second, as others write
+/// it, where that is enough. Nothing is after the end of time.
+fn after(newest: Option<Timestamp>, now: Timestamp) -> Timestamp {
+    let second = Timestamp::from_second(now.as_second()).expect("the present is a time");
+    let Some(newest) = newest else { return second };
+    let next = || newest.checked_add(SignedDuration::from_nanos(1)).unwrap_or(now);
+    [second, now].into_iter().find(|time| *time > newest).unwrap_or_else(next)
+}
+
+/// Why a program may be of no use to whoever asks for it.
+fn doubts(plugin: &PluginFile, requirements: &Requirements) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let asked = match requirements {
+        Requirements::Spec(spec) => {
+            let mut plugins = spec.namespaces().flat_map(|(_, one)| &one.plugins);
+            plugins.any(|one| one.name == plugin.name)
+        }
+        Requirements::Nfd(_) => false,
+    };
+    if !asked {
+        doubts.push(format!("nothing in the requirements asks for a plugin {:?}", plugin.name));
+    }
+    let Some(platform) = &plugin.platform else { return doubts };
+    match Header::parse(&plugin.program) {
+        None => doubts.push("it is no ELF program, and will not be run".to_owned()),
+        Some(header) => {
+            let own = header.architecture().unwrap_or("an unknown machine");
+            let wanted = platform.normalised();
+            if own != wanted.architecture {
+                doubts.push(format!("it is a program for {own}, attached for {wanted}"));
+            }
+        }
+    }
+    doubts
 }
 
 /// A program without a platform is for that of the image, unless it runs anywhere.
@@ -143,6 +201,20 @@ fn layer(arg: &PluginArg, program: &Bytes, subject: &Spoken) -> PluginFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_artifact_is_newer_than_all_before_it() {
+        let time = |text: &str| text.parse::<Timestamp>().unwrap();
+        let now = time("2026-01-02T03:04:05.678Z");
+        let second = time("2026-01-02T03:04:05Z");
+        assert_eq!(after(None, now), second);
+        assert_eq!(after(Some(time("2026-01-02T03:04:04Z")), now), second);
+        assert_eq!(after(Some(second), now), now);
+        assert_eq!(after(Some(now), now), time("2026-01-02T03:04:05.678000001Z"));
+        let future = time("2099-01-01T00:00:00Z");
+        assert_eq!(after(Some(future), now), time("2099-01-01T00:00:00.000000001Z"));
+        assert_eq!(after(Some(Timestamp::MAX), now), now);
+    }
 
     #[test]
     fn a_plugin_has_a_name_a_file_and_perhaps_a_platform() {

@@ -28,14 +28,14 @@ use crate::format;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  portolan compat check 127.0.0.1:5000/app:1\n  \
     portolan compat check 127.0.0.1:5000/app:1 --host /host -o json\n  \
-    portolan compat check app:1 other:2 --facts node-1.json --facts node-2.json\n  \
+    portolan compat check 127.0.0.1:5000/app:1 127.0.0.1:5000/app:2 --facts node-1.json --facts node-2.json\n  \
     portolan compat check --spec needs.json --strict\n  \
-    portolan compat check app:1 --plugin-policy policy.json --plugin-dir ./plugins\n\n\
+    portolan compat check 127.0.0.1:5000/app:1 --plugin-policy policy.json --plugin-dir ./plugins\n\n\
     Exit codes: 0 compatible, 1 incompatible, 2 invalid, 3 unknown, 4 no such image, 5 transport, \
     6 no artifact; of several the worst.")]
 pub(crate) struct Args {
     /// registry/repository[:tag][@digest] or oci:DIR[:tag]
-    #[arg(value_name = "IMAGE", required_unless_present = "spec")]
+    #[arg(value_name = "IMAGE")]
     images: Vec<Reference>,
     /// A spec or rules from a file instead of an image's
     #[arg(long, value_name = "FILE", conflicts_with_all = ["images", "platform", "artifact", "artifact_ref"])]
@@ -59,7 +59,7 @@ pub(crate) struct Args {
     /// Look at no more than decides
     #[arg(long)]
     fail_fast: bool,
-    /// Take known mistakes in a spec for errors, and kernel options exactly as they are written:
+    /// Take what is wrong in a spec and yet understood for an error, and kernel options exactly as they are written:
     /// for m, y will not do
     #[arg(long)]
     strict: bool,
@@ -81,6 +81,10 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
+    if args.images.is_empty() && args.spec.is_none() {
+        let error = anyhow::anyhow!("name an image, or a file with --spec FILE");
+        return Err(Failure::usage(error));
+    }
     let machines = machines(args.host.as_deref(), &args.facts)?;
     let outcomes = match &args.spec {
         Some(file) => of_file(file, &machines, args, global)?,
@@ -197,7 +201,16 @@ impl Asked<'_> {
         named: Option<&HostPlatform>,
     ) -> Result<Report, Failure> {
         let host = named.cloned().map_or_else(|| machine.platform(), Ok)?;
-        let selection = self.looked.select(&host)?;
+        let selection = match self.looked.select(&host) {
+            // People are told in words; a program waits for a document.
+            Err(Failure { exit: Exit::No, error }) if self.args.format == Output::Json => {
+                let mut report = Report::nothing_runs(host.to_string(), format!("{error:#}"));
+                report.host = machine.name().map(|name| format::safe(&name));
+                report.image = Some(self.reference.to_string());
+                return Ok(report);
+            }
+            selection => selection?,
+        };
         let needs = self.looked.needs(selection.chosen.digest).await?;
         let question = self.args.question();
         let plugins = match self.plugins.entry(needs.found.digest) {

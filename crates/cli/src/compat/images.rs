@@ -194,7 +194,7 @@ impl Looked {
 fn skipped(skipped: &[Listed]) -> Vec<String> {
     let named = skipped.iter().take(MAX_SKIPPED);
     let mut lines: Vec<String> =
-        named.map(|one| format!("not looked at: {one}, which is older")).collect();
+        named.map(|one| format!("not looked at: {one}; another one comes before it")).collect();
     if let Some(more) = skipped.len().checked_sub(MAX_SKIPPED).filter(|more| *more > 0) {
         lines.push(format!("not looked at: {more} more; `portolan compat list` names them"));
     }

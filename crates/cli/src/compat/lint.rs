@@ -3,8 +3,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use portolan_compat::artifact::Kind;
 use portolan_compat::diagnostic::{Diagnostic, Severity};
 use portolan_compat::document::{Mode, Read, read};
+use portolan_compat::nfd;
+use portolan_compat::requirements::Requirements;
 use serde::Serialize;
 
 use super::{json, read_spec};
@@ -16,9 +19,9 @@ use crate::format;
     portolan compat lint needs.json --strict -o json\n\n\
     Exit codes: 0 valid, perhaps with warnings, 2 invalid, 4 no such file.")]
 pub(crate) struct Args {
-    /// The compatibility spec
+    /// The compatibility spec, or rules of NFD
     file: PathBuf,
-    /// Take known mistakes and unknown fields for errors
+    /// Take what is wrong and yet understood, such as unknown fields, for an error
     #[arg(long)]
     strict: bool,
     /// How to print what was found
@@ -49,6 +52,9 @@ struct Linted<'a> {
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let bytes = read_spec(&args.file)?;
+    if nfd::looks_like_rules(&bytes) {
+        return rules(args, &bytes);
+    }
     let mode = if args.strict { Mode::Strict } else { Mode::Lenient };
     let found = read(&bytes, mode);
     let file = format::safe(&args.file.display().to_string());
@@ -63,6 +69,23 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         })?,
     }
     Ok(if found.spec.is_some() { Exit::Ok } else { Exit::Usage })
+}
+
+/// Rules of NFD have no places, no codes and nothing that is understood though it is wrong.
+fn rules(args: &Args, bytes: &[u8]) -> Result<Exit, Failure> {
+    let read = Requirements::read(Kind::Nfd, bytes).map_err(Failure::usage)?;
+    let file = format::safe(&args.file.display().to_string());
+    for warning in &read.warnings {
+        format::tell(&format!("{file}: warning: {warning}"));
+    }
+    match args.format {
+        Output::Table => format::write(&format!("{file}: valid rules of NFD\n"))?,
+        Output::Json => {
+            let (roots, diagnostics) = (Vec::new(), &[][..]);
+            json(&Linted { file, valid: true, roots, diagnostics, left_out: 0 })?;
+        }
+    }
+    Ok(Exit::Ok)
 }
 
 fn roots(found: &Read) -> Vec<&str> {

@@ -94,7 +94,7 @@ impl Output {
 }
 
 fn json(data: &impl Serialize) -> Result<(), Failure> {
-    format::write(&(serde_json::to_string_pretty(data).map_err(Failure::usage)? + "\n"))
+    format::write(&format::json(data)?)
 }
 
 /// Asks what an image needs of a machine, with nothing said about how.

@@ -39,9 +39,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let client = context::client(global)?;
     let (place, spoken) = subjects::of(&args.reference, &args.platforms, &client).await?;
     let mut found = Vec::new();
-    let mut looked = Vec::new();
     for one in spoken {
-        looked.push(one.descriptor.digest);
         found.extend(artifact::list(&place, &one.descriptor.digest).await.map_err(failure)?);
     }
     let doomed = doomed(&found, &args.artifacts).map_err(|missing| {
@@ -49,7 +47,15 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         Failure::new(Exit::NotFound, error)
     })?;
     if doomed.is_empty() {
-        return Err(failure(artifact::FindError::NoArtifact { looked }));
+        let rules = match found.len() {
+            0 => String::new(),
+            n => format!("; {n} of rules of NFD go only by name, with --artifact"),
+        };
+        let error = anyhow::anyhow!(
+            "there is nothing to remove: no spec speaks of {}{rules}",
+            args.reference
+        );
+        return Err(Failure::new(Exit::NoArtifact, error));
     }
     for artifact in &doomed {
         place.delete_manifest(&artifact.digest).await.map_err(image::failure)?;

@@ -6,6 +6,7 @@ use portolan_compat::artifact::Kind;
 use portolan_compat::document::{Mode, read};
 use portolan_compat::nfd;
 use portolan_compat::report::{Graph, outline};
+use portolan_compat::requirements::Requirements;
 use portolan_core::Reference;
 
 use super::hosts::Machine;
@@ -48,17 +49,28 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
         let bytes = read_spec(file)?;
         let kind = if nfd::looks_like_rules(&bytes) { Kind::Nfd } else { Kind::Spec };
         (bytes, kind)
+    } else if names_a_file(&args.what) {
+        let error = anyhow::anyhow!("there is no file {}", args.what);
+        return Err(Failure::new(Exit::NotFound, error));
     } else {
         context::wait(attached(args, global))?
     };
-    // Rules of NFD are a list, and as readable as it gets.
-    if args.raw || (kind == Kind::Nfd && args.graph.is_none()) {
+    if args.raw {
         format::write_raw(&bytes)?;
         return Ok(Exit::Ok);
     }
     if kind == Kind::Nfd {
-        let error = anyhow::anyhow!("rules of NFD are no graph; leave --graph out");
-        return Err(Failure::usage(error));
+        if args.graph.is_some() {
+            let error = anyhow::anyhow!("rules of NFD are no graph; leave --graph out");
+            return Err(Failure::usage(error));
+        }
+        let read = Requirements::read(kind, &bytes).map_err(Failure::usage)?;
+        for warning in read.warnings {
+            format::tell(&format!("{}: warning: {warning}", args.what));
+        }
+        // They are a list, and as readable as it gets.
+        format::write(&format::printable(&String::from_utf8_lossy(&bytes)))?;
+        return Ok(Exit::Ok);
     }
     let found = read(&bytes, Mode::Lenient);
     for one in &found.diagnostics {
@@ -74,6 +86,13 @@ pub(crate) fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
         Some(Drawing::Dot) => Graph::of_spec(&spec).dot(),
     })?;
     Ok(Exit::Ok)
+}
+
+/// Whether somebody who writes this means a file, and no image: images of such names have a tag.
+fn names_a_file(what: &str) -> bool {
+    let is_path = ["/", "./", "../"].iter().any(|start| what.starts_with(start));
+    let ends = [".json", ".yaml", ".yml"].iter().any(|end| what.ends_with(end));
+    is_path || (ends && !what.contains([':', '@']))
 }
 
 /// What an image's artifact holds, said on stderr so that what is printed is the spec alone.

@@ -126,10 +126,19 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 
 fn options(args: &Args) -> Result<BuildOptions, Failure> {
     let max_size = args.max_size.map(|max| ("max_virtual_bytes".to_owned(), max));
+    let limits =
+        limits::set(args.limits.iter().cloned().chain(max_size)).map_err(Failure::usage)?;
+    let (min, max) = (args.min_size, limits.max_virtual_bytes);
+    if min > max {
+        return Err(Failure::usage(anyhow::anyhow!(
+            "the disk would have the {min} bytes of --min-size, more than the {max} it may have; \
+             give a smaller --min-size, or raise --max-size, which is `max_virtual_bytes`"
+        )));
+    }
     Ok(BuildOptions {
         threads: args.threads,
         direct_io: !args.buffered,
-        limits: limits::set(args.limits.iter().cloned().chain(max_size)).map_err(Failure::usage)?,
+        limits,
         verity: args.verity,
         min_bytes: args.min_size,
         headroom_percent: args.headroom_percent,

@@ -94,7 +94,7 @@ pub struct Read {
 /// Whether what can be understood is, or nothing but what the specification says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Known mistakes are understood, with a warning.
+    /// What is wrong and can be understood is, with a warning.
     #[default]
     Lenient,
     /// They are errors.

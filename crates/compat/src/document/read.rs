@@ -267,6 +267,10 @@ fn lint(plugin: &Plugin, path: &str, built_in: &dyn BuiltIn, found: &mut Diagnos
         built_in.lint(plugin, pointer(path, "data"), found);
         return;
     }
+    if let Err(why) = crate::external::lint_source(plugin) {
+        let at = if plugin.source.is_some() { "source" } else { "digest" };
+        found.add(Code::Source, plugin.place, &pointer(path, at), why.to_string());
+    }
     let message = format!(
         "{:?} is not built in; it runs only where a policy allows it, and is unknown elsewhere",
         plugin.name

@@ -169,6 +169,31 @@ fn fields_and_kinds() {
     assert_eq!(codes(&lenient("[]")), ["E_TYPE"]);
     assert_eq!(codes(&lenient("{")), ["E_JSON"]);
     assert_eq!(codes(&lenient(r#"{"a":1,"a":2}"#)), ["E_DUPLICATE_KEY"]);
+    let pin = "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    for wrong in [
+        "\"source\": \"https://x/y\"".to_owned(),
+        format!("\"source\": \"http://x/y#{pin}\""),
+        format!("\"source\": \"https://me:hush@x/y#{pin}\""),
+        "\"source\": \"https://x/y#sha256:12\"".to_owned(),
+        "\"source\": \"oci://x/y:1\"".to_owned(),
+        format!("\"source\": \"https://x/{{os}}\", \"digest\": {{\"a b\": \"{pin}\"}}"),
+        "\"digest\": 1".to_owned(),
+    ] {
+        let found = lenient(&with(&format!(r#""a": {{"plugins": {{"gpu": {{{wrong}}}}}}}"#)));
+        assert!(codes(&found).contains(&"E_SOURCE"), "{wrong}: {:?}", codes(&found));
+    }
+    for right in [
+        format!("\"source\": \"https://x/y#{pin}\""),
+        format!("\"source\": \"https://x/y\", \"digest\": \"{pin}\""),
+        format!(
+            "\"source\": \"https://x/{{os}}-{{arch}}\", \"digest\": {{\"linux/arm64\": \"{pin}\"}}"
+        ),
+        format!("\"source\": \"oci://x.example/y@{pin}\""),
+        format!("\"digest\": \"{pin}\""),
+    ] {
+        let found = lenient(&with(&format!(r#""a": {{"plugins": {{"gpu": {{{right}}}}}}}"#)));
+        assert_eq!(codes(&found), ["W_EXTERNAL_PLUGIN"], "{right}");
+    }
     let source = lenient(&with(r#""a": {"plugins": {"hardware": {"source": "https://x"}}}"#));
     assert_eq!(codes(&source), ["W_SOURCE_IGNORED"]);
 }

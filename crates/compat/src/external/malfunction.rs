@@ -173,13 +173,6 @@ impl Malfunction {
 
     /// With all causes, in one line.
     pub fn describe(&self) -> String {
-        let mut text = self.to_string();
-        let mut next = std::error::Error::source(self);
-        while let Some(cause) = next {
-            text.push_str(": ");
-            text.push_str(&cause.to_string());
-            next = cause.source();
-        }
-        text
+        portolan_core::causes::chain(self)
     }
 }

@@ -58,6 +58,7 @@ pub use malfunction::Malfunction;
 pub use net::{Network, ParseNetworkError};
 pub use program::{MAX_PROGRAM, Program, ProgramError};
 pub use run::{Finished, MAX_STDERR, MAX_STDOUT, Runner};
+pub(crate) use source::lint as lint_source;
 pub use source::{Source, SourceError};
 pub use trust::Distrust;
 

@@ -134,6 +134,23 @@ fn pin_of_map(written: &Spanned, here: &Platform) -> Result<Pin, SourceError> {
     Ok(Pin { digest: digests[chosen], platform: Some(platforms.swap_remove(chosen)) })
 }
 
+/// Why nobody can follow `source` and `digest`, on any of the platforms that they name.
+pub(crate) fn lint(plugin: &Plugin) -> Result<(), SourceError> {
+    let written = match plugin.digest.as_ref().map(|digest| &digest.value) {
+        Some(Value::Object(members)) if !members.is_empty() => members,
+        _ => {
+            let pin = pin(plugin, &Platform::new("linux", "amd64"))?;
+            return resolve(plugin, pin.as_ref()).map(drop);
+        }
+    };
+    for member in written {
+        let wrong = |_| SourceError::Platform { text: short(&member.key) };
+        let pin = pin(plugin, &member.key.parse::<Platform>().map_err(wrong)?)?;
+        resolve(plugin, pin.as_ref())?;
+    }
+    Ok(())
+}
+
 /// Where `source` says that the plugin is; none if it says nothing.
 pub(super) fn resolve(plugin: &Plugin, pin: Option<&Pin>) -> Result<Option<Source>, SourceError> {
     let Some(text) = &plugin.source else { return Ok(None) };

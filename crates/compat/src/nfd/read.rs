@@ -93,6 +93,10 @@ pub fn read(bytes: &[u8]) -> Result<Rules, ReadNfdError> {
     for (path, item) in items(top, "", "compatibilities")? {
         sets.push(reader.set(item, &path)?);
     }
+    if sets.is_empty() {
+        let (path, expected) = ("compatibilities".to_owned(), "at least one set of rules");
+        return Err(ReadNfdError::Shape { path, expected });
+    }
     Ok(Rules { sets, warnings: reader.warnings() })
 }
 

@@ -22,7 +22,11 @@ use crate::verdict::Verdict;
 const FEATURE: &str = "kernel.cmdline";
 
 /// What people call parameters with secrets in them.
-const SECRET: [&str; 6] = ["pass", "secret", "token", "key", "cred", "auth"];
+const SECRET: [&str; 10] =
+    ["pass", "secret", "token", "key", "cred", "auth", "pwd", "psk", "bearer", "cookie"];
+
+/// The same, where it is a word of its own: it is in the middle of others.
+const SECRET_WORD: &str = "pw";
 
 pub(super) fn read(data: &Spanned, at: &mut At<'_>) -> Demands {
     let wanted = "an object of boot parameters, such as {\"intel_iommu\": \"on\"}";
@@ -162,7 +166,9 @@ impl Demand for BootParameter {
             (false, None) => Found::Present { source },
         };
         let holds = self.asked.holds(&occurrences);
-        let holds = if self.is_secret() { holds.map_err(without_value) } else { holds };
+        let login = || occurrences.iter().flatten().any(|value| without_logins(value) != **value);
+        let hide = self.is_secret() || login();
+        let holds = if hide { holds.map_err(without_value) } else { holds };
         let mut reason = finding.judge(&found, holds);
         if reason.verdict == Verdict::Fail && reason.code == code::ABSENT {
             reason.remedy = Some(format!("boot with {}", self.written()));
@@ -171,11 +177,28 @@ impl Demand for BootParameter {
     }
 }
 
+/// The text without the passwords of addresses such as `http://user:password@proxy`.
+fn without_logins(text: &str) -> String {
+    let hidden = |word: &str| {
+        let begin = word.find("//").map_or(0, |at| at + 2);
+        let password = word[begin..].find(':').map(|at| begin + at + 1);
+        // Whoever forgot to escape an `@` has a password, too.
+        match (password, word.rfind('@')) {
+            (Some(from), Some(to)) if from < to => {
+                format!("{}{NOT_SHOWN}{}", &word[..from], &word[to..])
+            }
+            _ => word.to_owned(),
+        }
+    };
+    text.split_inclusive([' ', ',']).map(hidden).collect()
+}
+
 impl BootParameter {
     /// Whether its name says that its value is nobody's business.
     fn is_secret(&self) -> bool {
         let name = self.name.to_ascii_lowercase();
-        SECRET.iter().any(|word| name.contains(word))
+        let mut words = name.split(|c: char| !c.is_ascii_alphanumeric());
+        SECRET.iter().any(|word| name.contains(word)) || words.any(|word| word == SECRET_WORD)
     }
 
     /// What may be shown of the values; none if there are no values.
@@ -184,7 +207,7 @@ impl BootParameter {
         match values.as_slice() {
             [] => None,
             _ if self.is_secret() => Some(NOT_SHOWN.to_owned()),
-            values => Some(values.join(" and ")),
+            values => Some(without_logins(&values.join(" and "))),
         }
     }
 

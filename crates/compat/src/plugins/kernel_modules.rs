@@ -146,9 +146,12 @@ impl Module {
     fn presence(&self, facts: &Facts) -> Reason {
         let loaded = facts.flag(LOADED, &self.name);
         let built_in = match facts.flag(BUILT_IN, &self.name) {
+            // What others exported may know only this. It knows nothing of what is in no list,
+            // so where we looked ourselves it cannot say no.
             Found::Unknown { why } => match facts.flag(ENABLED, &self.name) {
-                Found::Unknown { .. } => Found::Unknown { why },
-                found => found,
+                found @ Found::Present { .. } => found,
+                found @ Found::Absent { .. } if facts.feature(BUILT_IN).is_err() => found,
+                _ => Found::Unknown { why },
             },
             found => found,
         };

@@ -162,6 +162,24 @@ impl RefsReport {
 }
 
 impl Report {
+    /// Nothing in an image runs on a host of this platform, so nothing was asked.
+    pub fn nothing_runs(host: String, why: String) -> Self {
+        Self {
+            verdict: Compatibility::Incompatible,
+            host: None,
+            image: None,
+            subject: None,
+            artifact: None,
+            schema_version: String::new(),
+            platform: Some(PlatformMatch { host, image: String::new(), matches: false }),
+            roots: Vec::new(),
+            solution: Vec::new(),
+            namespaces: BTreeMap::new(),
+            skipped: Vec::new(),
+            warnings: vec![why],
+        }
+    }
+
     /// From what was evaluated. Image, subject, artifact and platform are for the caller to add.
     pub fn new(spec: &Spec, evaluation: Evaluation) -> Self {
         let name = |id: NamespaceId| spec.namespace(id).name.clone();

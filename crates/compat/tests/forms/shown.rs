@@ -26,6 +26,27 @@ fn no_more_of_the_command_line_is_shown_than_was_asked_for() {
 }
 
 #[test]
+fn names_and_values_with_logins_are_not_shown() {
+    let line = "wifi.psk=hush rd.pw=hush pwd=hush bearer=hush cookie.x=hush \
+        proxy=http://me:hu/sh@proxy:3128 netroot=iscsi:me:hush@10.0.0.1::3260 pwm=on";
+    let facts = Facts::builder().cmdline(line).build();
+    for name in ["wifi.psk", "rd.pw", "pwd", "bearer", "cookie.x", "proxy", "netroot"] {
+        for asked in [json!("other"), json!({"op": "Gt", "value": 1})] {
+            let found = ask("kernelCmdline", &json!({name: asked}), &facts);
+            let text = serde_json::to_string(&found).unwrap();
+            assert!(!text.contains("hush") && !text.contains("hu/sh"), "{name}: {text}");
+        }
+    }
+    let found = ask("kernelCmdline", &json!({"proxy": "other"}), &facts);
+    assert_eq!(found.reasons[0].found.as_deref(), Some("http://me:(not shown)@proxy:3128"));
+    let found = ask("kernelCmdline", &json!({"pwm": "off"}), &facts);
+    assert_eq!(found.reasons[0].found.as_deref(), Some("on"));
+    // What is compared is the value itself.
+    let found = ask("kernelCmdline", &json!({"proxy": "http://me:hu/sh@proxy:3128"}), &facts);
+    assert_eq!(found.verdict, Pass);
+}
+
+#[test]
 fn a_serial_number_is_nobodys_business() {
     let facts = builder().build();
     let found = ask("usb", &json!({"device": [{"vendor": "046d", "serial": "other"}]}), &facts);

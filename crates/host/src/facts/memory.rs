@@ -78,6 +78,7 @@ pub(crate) fn hugepages(machine: &Machine<'_>) -> Outcome {
     };
     let mut found = Attributes::default();
     let mut some = false;
+    let mut unread = None;
     for name in &names {
         let size = name.strip_prefix("hugepages-").and_then(|rest| rest.strip_suffix("kB"));
         let Some(kib) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
@@ -89,10 +90,18 @@ pub(crate) fn hugepages(machine: &Machine<'_>) -> Outcome {
                 some |= pages.parse::<u64>().is_ok_and(|pages| pages > 0);
                 found.set(&element, pages, SIZES);
             }
-            Err(why) => found.unknown(&element, why.about(&path)),
+            Err(why) => {
+                let why = why.about(&path);
+                found.unknown(&element, why.clone());
+                unread.get_or_insert(why);
+            }
         }
     }
-    found.set("enabled", some.to_string(), SIZES);
+    match unread {
+        // There may be pages of the size that does not tell.
+        Some(why) if !some => found.unknown("enabled", why),
+        _ => found.set("enabled", some.to_string(), SIZES),
+    }
     Ok(found.feature(SIZES))
 }
 

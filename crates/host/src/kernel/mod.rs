@@ -117,22 +117,28 @@ impl<'r> Kernel<'r> {
         }
     }
 
-    /// The last value of the boot parameter `key`.
-    pub(crate) fn boot_parameter(&self, key: &str) -> Option<Fact<String>> {
-        let line = self.cmdline().ok()?;
+    /// The last value of the boot parameter `key`, if it has one. A copy without the file has no
+    /// parameters; of one that is there and cannot be read nobody knows.
+    pub(crate) fn boot_parameter(&self, key: &str) -> Result<Option<Fact<String>>, NotRead> {
+        let line = match self.read_cmdline() {
+            Err(NotRead::Missing) => return Ok(None),
+            read => read?,
+        };
         let mut parameters = cmdline::parse(&line).into_iter().rev();
-        let value = parameters
-            .find_map(|(name, value)| value.filter(|_| same_but_for_dashes(&name, key)))?;
-        Some(Fact::from_file(value, CMDLINE))
+        let value =
+            parameters.find_map(|(name, value)| value.filter(|_| same_but_for_dashes(&name, key)));
+        Ok(value.map(|value| Fact::from_file(value, CMDLINE)))
     }
 
     /// The boot parameters as the kernel tells them, or why they are not known. Those of a
     /// boot configuration are among them: the kernel puts them there.
     pub(crate) fn cmdline(&self) -> Result<String, String> {
-        self.root.text(CMDLINE, CMDLINE_LIMIT).map_err(|why| {
-            self.root.note(CMDLINE, &why);
-            why.about(CMDLINE)
-        })
+        self.read_cmdline().map_err(|why| why.about(CMDLINE))
+    }
+
+    fn read_cmdline(&self) -> Result<String, NotRead> {
+        let line = self.root.text(CMDLINE, CMDLINE_LIMIT);
+        line.inspect_err(|why| self.root.note(CMDLINE, why))
     }
 }
 

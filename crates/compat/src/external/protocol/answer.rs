@@ -29,7 +29,7 @@ struct Fields {
     facts: Object<RawFacts>,
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct RawReason {
     #[serde(default)]
     code: String,
@@ -59,8 +59,12 @@ pub fn answer(stdout: &[u8], code: i32) -> Result<Said, AnswerError> {
     if written.reasons.len() > MAX_ITEMS {
         return Err(AnswerError::TooMany { what: "reasons" });
     }
-    let reasons =
+    let mut reasons: Vec<_> =
         written.reasons.into_iter().map(|Object(reason)| reason.cleaned(verdict)).collect();
+    if reasons.is_empty() && verdict != Verdict::Pass {
+        let message = "the plugin gives no reason".to_owned();
+        reasons.push(RawReason { message, ..RawReason::default() }.cleaned(verdict));
+    }
     Ok(Said { verdict, reasons, facts: written.facts.0.checked()? })
 }
 
@@ -134,6 +138,11 @@ mod tests {
 
     #[test]
     fn reasons_are_cleaned_and_counted() {
+        for (result, code, reasons) in [("unknown", 2, 1), ("fail", 1, 1), ("pass", 0, 0)] {
+            let text = format!(r#"{{"apiVersion":"imagecompat/v1","result":"{result}"}}"#);
+            let said = answer(text.as_bytes(), code).unwrap();
+            assert_eq!(said.reasons.len(), reasons, "{result}");
+        }
         let text = r#"{"apiVersion":"imagecompat/v1","result":"fail","reasons":[
             {"code":"NO\u001b[2J","message":"a\u0007b","expected":"x","actual":"y","result":"unknown"},
             {"message":"second"}]}"#;

@@ -6,6 +6,7 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, ExitCode};
 
+use portolan_core::causes::chain;
 use rustix::net::RecvFlags;
 use rustix::process::Signal;
 
@@ -63,17 +64,6 @@ pub fn run_if_asked() -> Option<ExitCode> {
 #[allow(clippy::print_stderr, reason = "started by hand, there is nobody else to tell")]
 fn complain(error: &HelperError) {
     eprintln!("error: {}", chain(error));
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        next = cause.source();
-    }
-    text
 }
 
 /// The socket, away from standard input, where it came in.

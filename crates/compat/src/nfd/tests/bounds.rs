@@ -54,7 +54,8 @@ fn a_long_key_is_not_repeated_for_every_value() {
     // Warnings name paths, too, and are not without end.
     let odd: String = (0..2).map(|n| format!(r#","{key}{n}": 1"#)).collect();
     let many: String = (0..10_000).map(|n| format!(r#","odd{n}": 1"#)).collect();
-    let text = format!(r#"{{"version": "v1alpha1", "compatibilities": []{odd}{many}}}"#);
+    let text =
+        format!(r#"{{"version": "v1alpha1", "compatibilities": [{{"rules": []}}]{odd}{many}}}"#);
     let warnings = read(text.as_bytes()).unwrap().warnings;
     assert_eq!(warnings.len(), 101);
     assert_eq!(warnings[100], "and 9902 more");

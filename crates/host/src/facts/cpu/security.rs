@@ -103,7 +103,10 @@ fn tdx(machine: &Machine<'_>, found: &mut Attributes) {
             capacity(machine, found, "tdx.total_keys", "tdx");
         }
         Switch::Off => {}
-        Switch::Unknown(why) => found.unknown("tdx.enabled", why),
+        Switch::Unknown(why) => {
+            found.unknown("tdx.enabled", why.clone());
+            found.unknown("tdx.total_keys", why);
+        }
     }
     match flags(machine) {
         Ok(flags) if flags.contains("tdx_guest") => found.set("tdx.protected", "true", PATH),
@@ -127,7 +130,12 @@ fn sev(machine: &Machine<'_>, found: &mut Attributes) {
                 }
             }
             Switch::Off => {}
-            Switch::Unknown(why) => found.unknown(name, why),
+            Switch::Unknown(why) => {
+                found.unknown(name, why.clone());
+                if let Some((element, _)) = identifiers {
+                    found.unknown(element, why);
+                }
+            }
         }
     }
 }

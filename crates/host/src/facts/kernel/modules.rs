@@ -114,39 +114,73 @@ fn built_in(machine: &Machine<'_>) -> Result<(BTreeSet<String>, String), String>
 }
 
 /// Those that are part of the kernel. Some of them can be seen at work, in `/sys/module`, even
-/// where the list is missing; then the others are unknown.
+/// where the list is missing; then the others are unknown. Some are in no list: where it cannot
+/// be seen what is at work, nothing is known to be absent.
 pub(crate) fn builtin(machine: &Machine<'_>) -> Outcome {
-    let listed = built_in(machine);
     let at_work = at_work(machine);
-    let mut feature = match (&listed, &at_work) {
-        (Ok((names, source)), _) => Feature::flags(source.clone(), names.clone()),
-        (Err(why), Ok(names)) if !names.is_empty() => {
-            let mut feature = Feature::flags(PRESENT, BTreeSet::new());
-            feature.only = Some(names.clone());
-            feature.unknown.insert(OTHERS.to_owned(), why.clone());
-            feature
+    let mut feature = match (built_in(machine), &at_work) {
+        (Ok((names, source)), AtWork::Hidden(why)) => {
+            return Ok(only(Feature::flags(source, names.clone()), names, why.clone()));
         }
-        (Err(why), _) => return Err(why.clone()),
+        (Ok((names, source)), _) => Feature::flags(source, names),
+        (Err(why), AtWork::BuiltIn(names)) if !names.is_empty() => {
+            only(Feature::flags(PRESENT, BTreeSet::new()), names.clone(), why)
+        }
+        (Err(why), _) => return Err(why),
     };
     let flags = feature.flags.get_or_insert_default();
-    for name in at_work.unwrap_or_default() {
-        let known = flags.contains(&name) || flags.contains(&name.replace('_', "-"));
-        if !known {
-            if feature.source != PRESENT {
-                feature.sources.insert(name.clone(), PRESENT.to_owned());
+    let listed = |flags: &BTreeSet<String>, name: &str| {
+        flags.contains(name) || flags.contains(&name.replace('_', "-"))
+    };
+    match at_work {
+        AtWork::BuiltIn(names) => {
+            for name in names.into_iter().filter(|name| !listed(flags, name)).collect::<Vec<_>>() {
+                if feature.source != PRESENT {
+                    feature.sources.insert(name.clone(), PRESENT.to_owned());
+                }
+                flags.insert(name);
             }
-            flags.insert(name);
         }
+        AtWork::Either(names, why) => {
+            let unsure = names.into_iter().filter(|name| !listed(flags, name));
+            feature.unknown.extend(unsure.map(|name| (name, why.clone())));
+        }
+        AtWork::Hidden(_) => {}
     }
     Ok(feature)
 }
 
-/// What is in `/sys/module` and was not loaded is built in, and has parameters or a version.
-fn at_work(machine: &Machine<'_>) -> Result<BTreeSet<String>, String> {
-    let loaded = read_loaded(machine)?;
-    let dir = machine.root.dir(PRESENT).map_err(|why| why.about(PRESENT))?;
-    let names = dir.names().map_err(|why| why.about(PRESENT))?;
-    Ok(names.into_iter().filter(|name| !loaded.any.contains(name)).collect())
+/// A feature of which no more than these elements are known, and why.
+fn only(mut feature: Feature, names: BTreeSet<String>, why: String) -> Feature {
+    feature.only = Some(names);
+    feature.unknown.insert(OTHERS.to_owned(), why);
+    feature
+}
+
+/// What `/sys/module` tells.
+enum AtWork {
+    /// What is in it and was not loaded is built in, and has parameters or a version.
+    BuiltIn(BTreeSet<String>),
+    /// These are loaded or built in, and why nobody knows which.
+    Either(BTreeSet<String>, String),
+    /// It is there and cannot be read.
+    Hidden(String),
+}
+
+/// A copy without it has nothing at work.
+fn at_work(machine: &Machine<'_>) -> AtWork {
+    let names = match machine.root.dir(PRESENT).and_then(|dir| dir.names()) {
+        Ok(names) => names,
+        Err(NotRead::Missing) => return AtWork::BuiltIn(BTreeSet::new()),
+        Err(why) => return AtWork::Hidden(why.about(PRESENT)),
+    };
+    match read_loaded(machine) {
+        Ok(loaded) => {
+            let names = names.into_iter().filter(|name| !loaded.any.contains(name));
+            AtWork::BuiltIn(names.collect())
+        }
+        Err(why) => AtWork::Either(names.into_iter().collect(), why),
+    }
 }
 
 /// Loaded or built in. As in NFD it is not known without the list of what is built in.
