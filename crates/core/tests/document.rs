@@ -3,7 +3,9 @@
 use std::error::Error as _;
 use std::time::{Duration, Instant};
 
-use portolan_core::manifest::{Document, MAX_MANIFEST_BYTES, ParseManifestError, config_platform};
+use portolan_core::manifest::{
+    Document, ImageConfig, MAX_MANIFEST_BYTES, ParseManifestError, config_platform,
+};
 use portolan_core::{Descriptor, Digest, Index, Manifest, Platform, media_type};
 
 const DIGEST: &str = "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
@@ -245,4 +247,22 @@ fn a_config_tells_its_platform_or_that_it_has_none() {
             .to_string()
             .contains("4194305")
     );
+}
+
+#[test]
+fn a_config_that_readers_read_differently_is_refused() {
+    for text in [
+        r#"{"os":"linux","architecture":"s390x","Architecture":"amd64"}"#,
+        r#"{"os":"linux","architecture":"s390x","architecture":"amd64"}"#,
+        r#"{"os":"linux","o\u017f":"windows","architecture":"s390x"}"#,
+        r#"{"OS":"linux","architecture":"s390x"}"#,
+        r#"{"os":"linux","architecture":"arm","Variant":"v7"}"#,
+        r#"{"os":"linux","architecture":"arm","OS.Version":"1"}"#,
+    ] {
+        assert!(config_platform(text.as_bytes()).is_err(), "{text}");
+        assert!(ImageConfig::parse(text.as_bytes()).is_err(), "{text}");
+    }
+    // Labels are the author's.
+    let free = br#"{"os":"linux","architecture":"arm","config":{"Labels":{"OS":"x","os":"y"}}}"#;
+    assert!(config_platform(free).unwrap().is_some());
 }

@@ -218,6 +218,41 @@ fn a_half_empty_platform_is_none() {
     assert!(matches!(of(&[half]).question(), Some(Question::Platform(_))));
 }
 
+/// containerd takes an empty half for its own and does not read the config, so what the config says
+/// must not hide the entry.
+#[test]
+fn half_a_platform_counts_by_that_half_and_by_its_config() {
+    for (os, architecture, config, wanted, expected) in [
+        ("", "amd64", "linux/s390x", "linux/amd64", true),
+        ("", "amd64", "linux/s390x", "linux/s390x", true),
+        ("", "amd64", "linux/s390x", "windows(10.0.20348)/amd64", true),
+        ("", "amd64", "linux/s390x", "*", true),
+        ("", "amd64", "unknown/unknown", "*", true),
+        ("", "amd64", "linux/s390x", "linux/arm64", false),
+        ("linux", "", "windows/amd64", "linux/arm64", true),
+        ("linux", "", "windows/amd64", "linux/riscv64", true),
+        ("linux", "", "linux/s390x", "windows/amd64", false),
+        ("", "", "linux/s390x", "linux/arm64", true),
+    ] {
+        let mut half = bare("half");
+        half.platform = Some(Platform::new(os, architecture));
+        let mut candidates = of(std::slice::from_ref(&half));
+        candidates.answer_platform(&half.digest, Some(platform(config)));
+        let found = may_run_on(&candidates, &wanted.parse().unwrap());
+        assert_eq!(!found.is_empty(), expected, "{os}/{architecture} {config} on {wanted}");
+    }
+}
+
+#[test]
+fn an_artifact_type_hides_nothing_that_names_no_platform() {
+    let mut artifact = bare("artifact");
+    artifact.artifact_type = Some("application/spdx+json".into());
+    let mut candidates = of(std::slice::from_ref(&artifact));
+    candidates.answer_platform(&artifact.digest, None);
+    assert_eq!(may_run(&candidates, &named("linux/amd64")), [&artifact]);
+    assert!(select(&candidates, &named("linux/amd64")).is_err());
+}
+
 #[test]
 fn a_single_manifest_is_judged_like_an_entry() {
     let single = Candidates::single(bare("x"), Some(platform("linux/arm64")));

@@ -15,6 +15,13 @@ use crate::subject::{Kind, Subject};
 /// More manifests than this no image has for the machines of one question; each costs requests.
 pub const MAX_SUBJECTS: usize = 128;
 
+/// Entries of an index and of those inside it, of whatever kind. What is known of each is kept.
+pub const MAX_ENTRIES: usize = 1000;
+
+/// Bytes of one word of a platform, and features of one. Real ones have less than half of that.
+const MAX_WORD: usize = 64;
+const MAX_FEATURES: usize = 64;
+
 /// The machines that an image is to run on. Never none: then nothing would have to be signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Wanted(BTreeSet<PartialPlatform>);
@@ -148,6 +155,22 @@ pub enum FindSubjectsError {
         /// How many.
         found: usize,
     },
+    /// An index that would fill a verifier's memory.
+    #[error("the index {top} has {found} entries, at most {MAX_ENTRIES} are looked at")]
+    TooManyEntries {
+        /// The index.
+        top: Digest,
+        /// How many, with those of the indexes inside it.
+        found: usize,
+    },
+    /// No machine is called that.
+    #[error(
+        "the platform of {digest} has a word longer than {MAX_WORD} bytes or more than {MAX_FEATURES} features"
+    )]
+    LongPlatform {
+        /// The image.
+        digest: Digest,
+    },
 }
 
 impl FindSubjectsError {
@@ -155,7 +178,10 @@ impl FindSubjectsError {
     pub fn class(&self) -> ErrorClass {
         match self {
             Self::Read(error) => error.class().unwrap_or(ErrorClass::BadInput),
-            Self::Unopened { .. } | Self::TooMany { .. } => ErrorClass::BadInput,
+            Self::Unopened { .. }
+            | Self::TooMany { .. }
+            | Self::TooManyEntries { .. }
+            | Self::LongPlatform { .. } => ErrorClass::BadInput,
         }
     }
 }
@@ -182,7 +208,13 @@ pub struct Contents {
 impl Contents {
     /// Looks into `top`, which came from `place`.
     pub async fn of(place: &Place, top: Fetched) -> Result<Self, FindSubjectsError> {
+        let digest = top.descriptor.digest;
+        few(digest, top.document.children().len())?;
         let found = candidates(place, &top).await?;
+        few(digest, found.listed())?;
+        if let Some((entry, _)) = found.platforms().find(|(_, platform)| is_long(platform)) {
+            return Err(FindSubjectsError::LongPlatform { digest: entry.digest });
+        }
         let is_index = matches!(top.document, Document::Index(_));
         Ok(Self { top: top.descriptor, is_index, found })
     }
@@ -208,6 +240,20 @@ impl Contents {
             true => choose(self.top.clone(), &self.found, wanted, missing),
         }
     }
+}
+
+fn few(top: Digest, found: usize) -> Result<(), FindSubjectsError> {
+    match found <= MAX_ENTRIES {
+        true => Ok(()),
+        false => Err(FindSubjectsError::TooManyEntries { top, found }),
+    }
+}
+
+fn is_long(platform: &Platform) -> bool {
+    let Platform { os, architecture, variant, os_version, os_features } = platform;
+    let words = [Some(os), Some(architecture), variant.as_ref(), os_version.as_ref()];
+    let mut words = words.into_iter().flatten().chain(os_features);
+    os_features.len() > MAX_FEATURES || words.any(|word| word.len() > MAX_WORD)
 }
 
 /// One image is its own only subject, whatever was asked for: runtimes do not look at its platform

@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::{MAX_MANIFEST_BYTES, null_is_empty};
+use super::{MAX_MANIFEST_BYTES, null_is_empty, strict};
 use crate::digest::Digest;
 use crate::platform::Platform;
 
@@ -21,14 +21,33 @@ pub enum ParseConfigError {
     /// Not JSON, or `os` and the like are no strings.
     #[error("the image config is not valid JSON of its kind")]
     Json(#[source] serde_json::Error),
+    /// A field of the platform occurs twice or in other letters: readers differ in which they take.
+    #[error(
+        "the image config has {found:?} beside or instead of {field:?}, which only some readers take for the field"
+    )]
+    Ambiguous {
+        /// As written.
+        found: String,
+        /// The field it is, or resembles.
+        field: &'static str,
+    },
+}
+
+/// That everybody reads the same platform in `bytes`.
+fn check(bytes: &[u8]) -> Result<(), ParseConfigError> {
+    if bytes.len() > MAX_MANIFEST_BYTES {
+        return Err(ParseConfigError::TooLarge { size: bytes.len() });
+    }
+    match strict::ambiguous_platform(bytes).map_err(ParseConfigError::Json)? {
+        Some((found, field)) => Err(ParseConfigError::Ambiguous { found, field }),
+        None => Ok(()),
+    }
 }
 
 /// The platform that the image configuration in `bytes` names, or none where it names no
 /// operating system or no architecture (an artifact's config, a legacy image).
 pub fn config_platform(bytes: &[u8]) -> Result<Option<Platform>, ParseConfigError> {
-    if bytes.len() > MAX_MANIFEST_BYTES {
-        return Err(ParseConfigError::TooLarge { size: bytes.len() });
-    }
+    check(bytes)?;
     let config: PlatformPart = serde_json::from_slice(bytes).map_err(ParseConfigError::Json)?;
     Ok(config.platform())
 }
@@ -88,9 +107,7 @@ impl ImageConfig {
             #[serde(deserialize_with = "null_is_empty")]
             diff_ids: Vec<Digest>,
         }
-        if bytes.len() > MAX_MANIFEST_BYTES {
-            return Err(ParseConfigError::TooLarge { size: bytes.len() });
-        }
+        check(bytes)?;
         let Whole { platform, config, rootfs } =
             serde_json::from_slice(bytes).map_err(ParseConfigError::Json)?;
         Ok(Self {

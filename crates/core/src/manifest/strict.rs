@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 /// Levels of nesting a document may have. An index needs five; a reader that recurses needs a
 /// bound well below its stack.
@@ -75,6 +75,44 @@ pub(super) fn outline(bytes: &[u8]) -> Result<Outline, Fault> {
     match walk.deserialize(&mut deserializer).and_then(|_| deserializer.end()) {
         Ok(()) => Ok(state.outline),
         Err(source) => Err(Fault { violation: state.violation, source }),
+    }
+}
+
+/// The fields of an image's config that say what it runs on.
+const PLATFORM_FIELDS: [&str; 5] = ["os", "architecture", "variant", "os.version", "os.features"];
+
+/// The first key of an image's config that names a field of its platform a second time or in other
+/// letters, and that field. Only the top level: labels and the like are free.
+pub(super) fn ambiguous_platform(
+    bytes: &[u8],
+) -> serde_json::Result<Option<(String, &'static str)>> {
+    let mut deserializer = serde_json::Deserializer::from_slice(bytes);
+    let found = deserializer.deserialize_map(PlatformKeys)?;
+    deserializer.end()?;
+    Ok(found)
+}
+
+struct PlatformKeys;
+
+impl<'de> Visitor<'de> for PlatformKeys {
+    type Value = Option<(String, &'static str)>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an image config")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let (mut seen, mut ambiguous) = (HashSet::new(), None);
+        while let Some(key) = map.next_key::<String>()? {
+            map.next_value::<IgnoredAny>()?;
+            let field = PLATFORM_FIELDS.into_iter().find(|field| same_letters(&key, field));
+            if let Some(field) = field
+                && (key != field || !seen.insert(field))
+            {
+                ambiguous.get_or_insert((key, field));
+            }
+        }
+        Ok(ambiguous)
     }
 }
 

@@ -150,6 +150,20 @@ impl Candidates {
         Self { entries: kept.cloned().collect(), asked: self.asked }
     }
 
+    /// How many entries there are in all, of whatever kind.
+    pub fn listed(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Every platform that an entry or its config names.
+    pub fn platforms(&self) -> impl Iterator<Item = (&Descriptor, &Platform)> {
+        self.entries.iter().flat_map(|entry| {
+            let listed = entry.descriptor.platform.as_ref();
+            let both = [listed, entry.platform()];
+            both.into_iter().flatten().map(|platform| (&entry.descriptor, platform))
+        })
+    }
+
     /// Every manifest found, with the platform that is known of it.
     pub fn manifests(&self) -> impl Iterator<Item = (&Descriptor, Option<&Platform>)> {
         self.entries.iter().filter_map(|entry| match &entry.state {

@@ -42,8 +42,10 @@ pub fn select(candidates: &Candidates, host: &HostPlatform) -> Result<Selection,
 /// what could not be looked into. A superset of what [`select`] chooses.
 ///
 /// Artifacts and attestations count if they claim a fitting platform: runtimes do not look at
-/// `artifactType`, so the word must not hide an entry from verification. A nested index that was
-/// not opened is returned itself, because anything may be in it.
+/// `artifactType`, so the word must not hide an entry from verification. An entry that names half a
+/// platform counts by that half, and by its config besides: containerd takes the empty half for its
+/// own and never reads the config there. A nested index that was not opened is returned itself,
+/// because anything may be in it.
 pub fn may_run<'a>(candidates: &'a Candidates, host: &HostPlatform) -> Vec<&'a Descriptor> {
     let wanted = PartialPlatform::from(&host.platform);
     may_run_on(candidates, &wanted).into_iter().map(|(descriptor, _)| descriptor).collect()
@@ -56,9 +58,13 @@ pub fn may_run_on<'a>(
     wanted: &PartialPlatform,
 ) -> Vec<(&'a Descriptor, Option<&'a Platform>)> {
     let might = |entry: &&Entry| match &entry.state {
-        State::For(platform) => runs_somewhere(wanted, platform),
-        State::ForNone => !is_artifact(&entry.descriptor),
-        State::PlatformOpen | State::IndexOpen | State::TooDeep | State::TooMany => true,
+        State::For(platform) => {
+            let listed = entry.descriptor.platform.as_ref();
+            runs_somewhere(wanted, platform)
+                || listed.is_some_and(|half| runs_as_listed(wanted, half))
+        }
+        State::ForNone | State::PlatformOpen => true,
+        State::IndexOpen | State::TooDeep | State::TooMany => true,
         State::Cycle | State::Repeated | State::NotAnImage => false,
     };
     let found = candidates.entries.iter().filter(might);
@@ -76,6 +82,19 @@ fn runs_somewhere(wanted: &PartialPlatform, image: &Platform) -> bool {
         || containerd::fallbacks(&machine).iter().any(|one| containerd::matches(one, image));
     fits && (machine.os != "windows"
         || windows::fits(machine.os_version.as_deref(), image.os_version.as_deref()))
+}
+
+/// The same for half a platform in an index, whose empty half may be anything.
+fn runs_as_listed(wanted: &PartialPlatform, half: &Platform) -> bool {
+    let machine = wanted.filled_from(&Platform::new("linux", "amd64"));
+    let mut image = half.clone();
+    if image.os.is_empty() {
+        (image.os, image.os_version) = (machine.os, None);
+    }
+    if image.architecture.is_empty() {
+        (image.architecture, image.variant) = (machine.architecture, None);
+    }
+    runs_somewhere(wanted, &image)
 }
 
 /// Under our names or under containerd's, which differ for `arm/v9`.

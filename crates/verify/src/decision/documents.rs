@@ -1,5 +1,7 @@
 //! What lists of parts and of weaknesses say, and whether they may.
 
+use std::collections::HashMap;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -47,7 +49,8 @@ pub(super) fn decide(rule: &Rule, examined: &Examined, now: Timestamp) -> Vec<Re
 }
 
 /// The documents of one kind that count: those in statements of the signers that the rule requires,
-/// and where it allows them those that are attached without a signature.
+/// and where it allows them those that are attached without a signature. Who is named for another
+/// statement only does not speak here. Where nobody is required and anybody may speak, all do.
 fn counted(
     rule: &Rule,
     examined: &Examined,
@@ -55,9 +58,13 @@ fn counted(
     predicates: &[&str],
     is_type: impl Fn(&str) -> bool,
 ) -> Result<Vec<Counted>, Reason> {
-    let signed = examined.accepted().filter(|(_, accepted)| match &accepted.claim {
+    let is_required = |signer: &str| match &rule.require {
+        Some(require) => require.parts().iter().any(|part| part.of().iter().any(|s| s == signer)),
+        None => allow_unsigned,
+    };
+    let signed = examined.accepted().filter(|(signer, accepted)| match &accepted.claim {
         Claim::Statement { predicate_type, .. } => {
-            predicates.iter().any(|known| predicate_type.starts_with(known))
+            is_required(signer) && predicates.iter().any(|known| predicate_type.starts_with(known))
         }
         Claim::Signature => false,
     });
@@ -108,8 +115,8 @@ fn clean_sboms(rule: &SbomRule, all: &[Counted]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Only the newest counts: what was found later was not known before. Without a time none is newer
-/// than another, and all count.
+/// Only the newest counts: what was found later was not known before. One without a time may be as
+/// new as any, and counts too.
 fn clean_newest(rule: &VulnerabilityRule, all: &[Counted], now: Timestamp) -> Result<(), Reason> {
     let newest = all.iter().map(|one| one.time).max().flatten();
     if let Some(age) = rule.maximum_age {
@@ -123,7 +130,7 @@ fn clean_newest(rule: &VulnerabilityRule, all: &[Counted], now: Timestamp) -> Re
             return Err(Reason::new(ReasonCode::DocumentViolation, message));
         }
     }
-    for one in all.iter().filter(|one| one.time == newest) {
+    for one in all.iter().filter(|one| one.time.is_none() || one.time == newest) {
         let found = one.value.as_ref().map(|value| findings_in_sarif(rule, value));
         told("the list of weaknesses", found.unwrap_or(Err("it is not JSON")))?;
     }
@@ -148,7 +155,7 @@ fn told(what: &str, found: Result<Vec<Finding>, &'static str>) -> Result<(), Rea
 pub fn findings_in_sbom(rule: &SbomRule, sbom: &Value) -> Result<Vec<Finding>, &'static str> {
     let mut findings = Vec::new();
     if sbom.get("spdxVersion").is_some() {
-        for package in list(sbom, "packages") {
+        for package in objects(sbom, "packages").ok_or("it has no list of packages")? {
             let licenses = ["licenseConcluded", "licenseDeclared"].map(|key| text(package, key));
             let from_files = list(package, "licenseInfoFromFiles").filter_map(Value::as_str);
             let licenses = licenses.into_iter().chain(from_files);
@@ -173,13 +180,15 @@ fn components(
     if depth == 0 {
         return Err("its components lie too deep inside each other");
     }
-    for one in list(of, "components") {
+    for one in objects(of, "components").ok_or("it has no list of components")? {
         let licenses = list(one, "licenses").flat_map(|license| {
             let inner = &license["license"];
             [text(inner, "id"), text(inner, "name"), text(license, "expression")]
         });
         part(rule, text(one, "name"), text(one, "version"), licenses, findings);
-        components(rule, one, depth - 1, findings)?;
+        if one.get("components").is_some() {
+            components(rule, one, depth - 1, findings)?;
+        }
     }
     Ok(())
 }
@@ -214,12 +223,13 @@ pub fn findings_in_sarif(
     rule: &VulnerabilityRule,
     sarif: &Value,
 ) -> Result<Vec<Finding>, &'static str> {
-    let runs =
-        sarif.get("runs").and_then(Value::as_array).ok_or("it is no SARIF: it has no runs")?;
+    let runs = objects(sarif, "runs").filter(|runs| !runs.is_empty());
     let mut findings = Vec::new();
-    for run in runs {
-        for result in list(run, "results") {
-            let described = rule_of(run, result);
+    for run in runs.ok_or("it is no SARIF: it has no runs")? {
+        let results = objects(run, "results").ok_or("it is no SARIF: a run has no results")?;
+        let rules = Rules::of(run);
+        for result in results {
+            let described = rules.of_result(result);
             let id = match text(result, "ruleId") {
                 "" => described.map(|one| text(one, "id")).unwrap_or_default(),
                 id => id,
@@ -236,20 +246,36 @@ pub fn findings_in_sarif(
     Ok(findings)
 }
 
-/// The rule that a result speaks of: by its place in the tool's list, else by name.
-fn rule_of<'a>(run: &'a Value, result: &Value) -> Option<&'a Value> {
-    let tool = &run["tool"];
-    let driver = tool["driver"]["rules"].as_array();
-    let index =
-        [&result["ruleIndex"], &result["rule"]["index"]].into_iter().find_map(Value::as_u64);
-    let id = text(result, "ruleId");
-    let by_index = index
-        .and_then(|n| driver?.get(usize::try_from(n).ok()?))
-        .filter(|one| id.is_empty() || text(one, "id") == id);
-    let extensions = list(tool, "extensions").flat_map(|one| list(one, "rules"));
-    by_index.or_else(|| {
-        driver.into_iter().flatten().chain(extensions).find(|one| text(one, "id") == id)
-    })
+/// What the tool of a run says of its rules.
+struct Rules<'a> {
+    driver: &'a [Value],
+    /// The first of each name, the driver's before those of extensions. There may be as many results
+    /// as rules, so nobody goes through them for each.
+    by_id: HashMap<&'a str, &'a Value>,
+}
+
+impl<'a> Rules<'a> {
+    fn of(run: &'a Value) -> Self {
+        let tool = &run["tool"];
+        let driver = list(&tool["driver"], "rules").as_slice();
+        let extensions = list(tool, "extensions").flat_map(|one| list(one, "rules"));
+        let mut by_id = HashMap::new();
+        for one in driver.iter().chain(extensions) {
+            by_id.entry(text(one, "id")).or_insert(one);
+        }
+        Self { driver, by_id }
+    }
+
+    /// The rule that a result speaks of: by its place in the tool's list, else by name.
+    fn of_result(&self, result: &Value) -> Option<&'a Value> {
+        let index =
+            [&result["ruleIndex"], &result["rule"]["index"]].into_iter().find_map(Value::as_u64);
+        let id = text(result, "ruleId");
+        let by_index = index
+            .and_then(|n| self.driver.get(usize::try_from(n).ok()?))
+            .filter(|one| id.is_empty() || text(one, "id") == id);
+        by_index.or_else(|| self.by_id.get(id).copied())
+    }
 }
 
 /// How bad: the number that GitHub asks for, else the word that Trivy and Grype write into the help,
@@ -287,6 +313,12 @@ fn severity(described: Option<&Value>, result: &Value) -> Severity {
         "note" | "none" => Severity::Low,
         _ => Severity::Medium,
     }
+}
+
+/// A list of objects and nothing else; none where it is not that.
+fn objects<'a>(of: &'a Value, key: &str) -> Option<&'a [Value]> {
+    let list = of.get(key)?.as_array()?;
+    list.iter().all(Value::is_object).then_some(list)
 }
 
 fn list<'a>(of: &'a Value, key: &str) -> std::slice::Iter<'a, Value> {

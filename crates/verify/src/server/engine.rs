@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use portolan_core::platform::PartialPlatform;
 use portolan_core::{Digest, Platform, Reference, RegistryReference, Target};
@@ -20,6 +21,10 @@ use crate::pod::{self, PodSpec};
 use crate::policy::{PlatformDefault, Rule};
 use crate::subject::Subject;
 use crate::subjects::{Contents, Wanted};
+
+/// Images of one request that are looked at at once, and subjects of one image: each may take one of
+/// the places in which everybody waits for registries.
+pub(super) const AT_ONCE: usize = 8;
 
 /// A question.
 #[derive(Debug, Clone, Copy)]
@@ -149,7 +154,8 @@ impl Engine {
         };
         let needed = decision::needed(&image, rule.index_policy);
         let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, &in_force));
-        let subjects = futures_util::future::try_join_all(asking).await?;
+        let asking: Vec<_> = asking.collect();
+        let subjects = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
         let answer = Box::new(decision::combine(&question, &image, subjects));
         Ok(Told::Answer { answer, media_type })
     }

@@ -9,7 +9,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::Bytes;
-use futures_util::future::join_all;
+use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use jiff::{SignedDuration, Timestamp};
@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::{self, Ruling};
 use super::config::{Limits, Mode, Timeouts, TransientErrors};
-use super::engine::{Asked, Engine, Machines, Told};
+use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
 use super::metrics::{Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
 use super::reports::{self, Context, Value};
@@ -193,7 +193,7 @@ async fn answer(
             told => told,
         }
     });
-    let told = join_all(answers).await;
+    let told = at_once(answers).await;
     provider::answer(shape, purpose, app.transient, keys.into_iter().zip(told).collect())
 }
 
@@ -224,6 +224,9 @@ async fn verify(
 
 async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
     let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
+    if Instant::now() >= until {
+        return Err(late(app));
+    }
     match timeout_at(until, app.engine.pin(key.reference())).await {
         Ok(pinned) => pinned.map(Value::Text),
         Err(_) => Err(late(app)),
@@ -237,6 +240,10 @@ async fn in_time(
     until: Instant,
     trace: &str,
 ) -> Result<Told, Trouble> {
+    // Who comes too late begins nothing: it would go on without anybody to wait for it.
+    if Instant::now() >= until {
+        return Err(late(app));
+    }
     let told = match timeout_at(until, app.engine.verify(asked)).await {
         Ok(told) => told?,
         Err(_) => return Err(late(app)),
@@ -256,6 +263,12 @@ async fn in_time(
         }
     }
     Ok(told)
+}
+
+/// What comes of all of these in their order, a few at a time.
+async fn at_once<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+    let all: Vec<_> = all.collect();
+    stream::iter(all).buffered(AT_ONCE).collect().await
 }
 
 fn late(app: &App) -> Trouble {
@@ -333,7 +346,7 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
         }
         complaint
     });
-    let complaints = join_all(looks).await.into_iter().flatten().collect();
+    let complaints = at_once(looks).await.into_iter().flatten().collect();
     admission::rule(complaints, audit)
 }
 

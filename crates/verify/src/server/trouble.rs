@@ -98,7 +98,9 @@ impl Trouble {
             // These bytes are what their digest says, and will not change.
             FindSubjectsError::Read(_)
             | FindSubjectsError::Unopened { .. }
-            | FindSubjectsError::TooMany { .. } => Code::Unusable,
+            | FindSubjectsError::TooMany { .. }
+            | FindSubjectsError::TooManyEntries { .. }
+            | FindSubjectsError::LongPlatform { .. } => Code::Unusable,
         };
         Self::told(code, error)
     }

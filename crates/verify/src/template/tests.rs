@@ -184,9 +184,13 @@ fn every_image_of_a_pod_is_asked_for_wherever_the_pod_is() {
         "containers": container("app"),
         "initContainers": container("init"),
         "ephemeralContainers": container("debug"),
+        "volumes": [
+            {"name": "model", "image": {"reference": "r.example/model:1"}},
+            {"name": "empty", "emptyDir": {}},
+        ],
     });
     let key = |name| format!(r#"{{"arch":"arm64","os":"linux","reference":"r.example/{name}:1"}}"#);
-    let expected = ["app", "debug", "init"].map(key);
+    let expected = ["app", "debug", "init", "model"].map(key);
     for object in [
         json!({"kind": "Pod", "spec": spec}),
         json!({"kind": "Deployment", "spec": {"replicas": 2, "template": {"spec": spec}}}),
@@ -389,6 +393,18 @@ fn what_cannot_be_meant_or_has_no_pod_is_a_violation() {
     assert!(violations(&service, json!({})).contains("no pod in this object"));
     let imageless = json!({"kind": "Pod", "spec": {"containers": [{"name": "app"}]}});
     assert_eq!(violations(&imageless, json!({})), "containers app has no image");
+    for image in
+        [json!({}), json!({"reference": 7}), json!({"reference": ""}), json!("x"), json!(null)]
+    {
+        let mut pod = arm_pod();
+        pod["spec"]["containers"] = json!([]);
+        pod["spec"]["volumes"] = json!([{"name": "model", "image": image}]);
+        let said = violations(&pod, json!({}));
+        assert!(said.contains("volumes model has no image"), "{image}: {said}");
+    }
+    let mut pod = arm_pod();
+    pod["spec"]["containers"][0]["image"] = json!("");
+    assert!(violations(&pod, json!({})).contains("has no image"));
 }
 
 /// `not f(x)` with an x that is not there is undefined to OPA, and a silent pass; the engine that

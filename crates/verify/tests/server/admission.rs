@@ -3,7 +3,7 @@
 use portolan_verify::sign::Form;
 use serde_json::{Value, json};
 
-use crate::harness::{ADMISSION, Bench, LONG, Said, Verifier, policy};
+use crate::harness::{ADMISSION, Bench, LONG, Said, V1, Verifier, policy};
 
 fn review(operation: &str, object: &Value, old: &Value) -> String {
     json!({
@@ -212,4 +212,27 @@ async fn labels_of_the_cluster_mean_what_is_configured() {
     }
     let object = pod(&bench.image(":v1"), json!({"nodeSelector": {"example.com/pool": "small"}}));
     assert!(!allowed(&create(&verifier, &object).await));
+}
+
+/// Otherwise one pod of many images would make everybody else be turned away.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_pod_does_not_take_all_places_to_wait_in() {
+    let bench = Bench::new();
+    let tags: Vec<_> = (0..60).map(|n| format!("t{n}")).collect();
+    for (n, tag) in tags.iter().enumerate() {
+        let image = crate::support::image::Image::single("linux/amd64", &[20], n as u64 + 100);
+        bench.registry.registry().repositories.get_mut("team/app").unwrap().hold(&image, tag);
+    }
+    let few = format!("{LONG}\n[limits]\nwaiting = 10\n");
+    let verifier = bench.start_with("", &few).await;
+    let images: Vec<_> = tags.iter().map(|tag| bench.image(&format!(":{tag}"))).collect();
+    let containers: Vec<_> = images.iter().map(|image| json!({"image": image})).collect();
+    let said = create(&verifier, &pod(&images[0], json!({"containers": containers}))).await;
+    let message = denied(&said);
+    assert!(message.contains("NOT_SIGNED") && !message.contains("limits.waiting"), "{message}");
+
+    let verifier = bench.start_with("", &few).await;
+    let keys: Vec<_> = images.iter().map(String::as_str).collect();
+    let said = verifier.ask(V1, &keys).await;
+    assert!(said.items().iter().all(|item| item["value"]["isSuccess"] == false), "{}", said.body);
 }

@@ -65,12 +65,19 @@ async fn attach(
 
 /// One image, and a policy with its key as `release` and this rule.
 async fn asked(bench: &Bench, rule: &str) -> Answer {
-    let pem = bench.key.public().to_pem();
-    let pem: String = pem.lines().map(|line| format!("          {line}\n")).collect();
+    asked_with(bench, &bench.key, rule).await
+}
+
+/// The same with a second signer, `scanner`.
+async fn asked_with(bench: &Bench, scanner: &PrivateKey, rule: &str) -> Answer {
+    let signer = |name: &str, key: &PrivateKey| {
+        let pem = key.public().to_pem();
+        let pem: String = pem.lines().map(|line| format!("          {line}\n")).collect();
+        format!("  {name}:\n    keys:\n      inline:\n        - |\n{pem}")
+    };
+    let signers = signer("release", &bench.key) + &signer("scanner", scanner);
     let rule: String = rule.lines().map(|line| format!("  {line}\n")).collect();
-    let text = format!(
-        "version: 1\nsigners:\n  release:\n    keys:\n      inline:\n        - |\n{pem}default:\n{rule}"
-    );
+    let text = format!("version: 1\nsigners:\n{signers}default:\n{rule}");
     let policy = policy::parse(text.as_bytes(), &|_| Err("no files".to_owned()));
     let policy = policy.unwrap_or_else(|error| panic!("{error}\n{text}"));
     let rule = policy.rule(&bench.reference()).unwrap();
@@ -182,4 +189,73 @@ async fn the_newest_list_of_weaknesses_is_young_and_clean() {
     // One from tomorrow would be the newest for ever.
     attest(&bench, &bench.key, VULN, report("CVE-2026-0003", "LOW", -2), false).await;
     is(&asked(&bench, rule).await, Verdict::Refused);
+}
+
+const WEAKNESSES: &str =
+    "documents:\n  vulnerabilities:\n    disallowedSeverities: [critical, high]";
+
+fn scan(level: &str, days: Option<i64>) -> Value {
+    let ago = |days| jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * days);
+    let time = days.map(|days| ago(days).to_string());
+    let results = json!([{"ruleId": "CVE-2026-0001", "level": level}]);
+    json!({
+        "metadata": {"scanFinishedOn": time},
+        "scanner": {"result": {"runs": [{"tool": {"driver": {"name": "x"}}, "results": results}]}},
+    })
+}
+
+/// Who is trusted for another statement does not speak of weaknesses.
+#[tokio::test]
+async fn documents_of_signers_that_are_not_required_do_not_count() {
+    let rule = format!(
+        "require: {{allOf: [release]}}\nattestations:\n  - predicateType: {SLSA}\n    require: {{allOf: [scanner]}}\n{WEAKNESSES}"
+    );
+    let (bench, scanner) = (bench(), PrivateKey::generate().unwrap());
+    bench.sign(&bench.top()).await;
+    attest(&bench, &scanner, SLSA, json!({}), false).await;
+    attest(&bench, &bench.key, VULN, scan("error", Some(3)), false).await;
+    is(&asked_with(&bench, &scanner, &rule).await, Verdict::Refused);
+    attest(&bench, &scanner, VULN, scan("note", Some(1)), false).await;
+    is(&asked_with(&bench, &scanner, &rule).await, Verdict::Refused);
+    attest(&bench, &bench.key, VULN, scan("note", Some(2)), false).await;
+    is(&asked_with(&bench, &scanner, &rule).await, Verdict::Verified);
+}
+
+/// Nobody knows that it is older.
+#[tokio::test]
+async fn a_list_of_weaknesses_without_a_time_counts_beside_newer_ones() {
+    let rule = format!("require: {{allOf: [release]}}\n{WEAKNESSES}");
+    let bench = bench();
+    bench.sign(&bench.top()).await;
+    attest(&bench, &bench.key, VULN, scan("note", Some(1)), false).await;
+    is(&asked(&bench, &rule).await, Verdict::Verified);
+    attest(&bench, &bench.key, VULN, scan("error", None), false).await;
+    is(&asked(&bench, &rule).await, Verdict::Refused);
+}
+
+#[tokio::test]
+async fn a_document_that_says_nothing_is_not_clean() {
+    let weaknesses = format!("require: {{allOf: [release]}}\n{WEAKNESSES}");
+    let parts = "require: {allOf: [release]}\ndocuments:\n  sbom:\n    disallowedLicenses: [X]";
+    for (kind, rule, predicate) in [
+        (VULN, weaknesses.as_str(), json!({"runs": []})),
+        (VULN, &weaknesses, json!({"runs": {}})),
+        (VULN, &weaknesses, json!({"runs": [{}]})),
+        (VULN, &weaknesses, json!({"runs": [{"results": []}, {"results": {"0": {}}}]})),
+        (VULN, &weaknesses, json!({"runs": [{"results": ["CVE-2026-0001"]}]})),
+        (SPDX, parts, json!({"spdxVersion": "SPDX-2.3"})),
+        (SPDX, parts, json!({"spdxVersion": "SPDX-2.3", "packages": {}})),
+        (SPDX, parts, json!({"spdxVersion": "SPDX-2.3", "packages": ["x"]})),
+        (SPDX, parts, json!({"bomFormat": "CycloneDX"})),
+        (SPDX, parts, json!({"bomFormat": "CycloneDX", "components": null})),
+        (SPDX, parts, json!({"bomFormat": "CycloneDX", "components": [{"components": {}}]})),
+    ] {
+        let bench = bench();
+        bench.sign(&bench.top()).await;
+        attest(&bench, &bench.key, kind, predicate.clone(), false).await;
+        let answer = asked(&bench, rule).await;
+        assert_eq!(answer.verdict, Verdict::Refused, "{predicate}");
+        let message = &answer.subjects[0].reasons[0].message;
+        assert!(message.contains("cannot be read"), "{predicate}: {message}");
+    }
 }

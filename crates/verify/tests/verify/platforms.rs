@@ -277,3 +277,34 @@ async fn a_tag_is_asked_for_once() {
     is(&answer, Verdict::Verified);
     assert!(!answer.warnings.iter().any(|w| w.contains("may move")), "{:?}", answer.warnings);
 }
+
+/// What is kept and answered about an index stays small, whatever a stranger puts into it.
+#[tokio::test]
+async fn an_index_beyond_all_bounds_is_refused() {
+    let image = Image::single("linux/amd64", &[100], 1);
+    let entries = |n: usize| vec![for_platform("linux/amd64", &image.top); n];
+    let bench = Bench::holding(index_of(entries(1000), &[&image]));
+    assert_eq!(bench.verify("linux/amd64").await.verdict, Verdict::Refused);
+    let bench = Bench::holding(index_of(entries(1001), &[&image]));
+    let text = bench.trouble("linux/amd64").await.to_string();
+    assert!(text.contains("1001 entries"), "{text}");
+
+    let inner = index_of(entries(600), &[&image]);
+    let outer = [entries(600), vec![inner.top.clone()]].concat();
+    let bench = Bench::holding(index_of(outer, &[&image, &inner]));
+    let text = bench.trouble("linux/amd64").await.to_string();
+    assert!(text.contains("1200 entries"), "{text}");
+
+    let long = |n: usize| {
+        let mut entry = for_platform("linux/arm64", &image.top);
+        entry.platform.as_mut().unwrap().variant = Some("v".repeat(n));
+        Bench::holding(index_of(vec![for_platform("linux/amd64", &image.top), entry], &[&image]))
+    };
+    assert_eq!(long(64).verify("linux/amd64").await.verdict, Verdict::Refused);
+    let text = long(65).trouble("linux/amd64").await.to_string();
+    assert!(text.contains("longer than 64 bytes"), "{text}");
+    let mut entry = for_platform("linux/amd64", &image.top);
+    entry.platform.as_mut().unwrap().os_features = vec!["x".to_owned(); 65];
+    let text = Bench::holding(index_of(vec![entry], &[&image])).trouble("linux/amd64").await;
+    assert!(text.to_string().contains("features"), "{text}");
+}
