@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::command::{output, run, wait};
 use super::process::{Daemon, Identity, start, tail};
 use super::state::{Ports, Process, State};
-use super::{config, credentials, daemons, down, net, tekton};
+use super::{config, credentials, daemons, down, gatekeeper, net, tekton};
 
 /// On two busy cores the slowest step, the first start of the API server, takes about 15 s.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -172,8 +172,13 @@ fn steps(state: &mut State) -> Result<()> {
     wait("the node to be ready", DEADLINE, || {
         kubectl(state, &["wait", "node", &state.node, "--for=condition=Ready", "--timeout=2s"])
     })?;
+    // Gatekeeper takes its time to hand itself a certificate; Tekton can come meanwhile.
+    step("Gatekeeper");
+    gatekeeper::install(state)?;
     step("Tekton");
     tekton::install(state)?;
+    step("Gatekeeper's webhooks");
+    gatekeeper::ready(state)?;
     state.ready = true;
     state.save()?;
     step("up");
