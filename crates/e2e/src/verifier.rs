@@ -73,6 +73,10 @@ impl Verifier {
         testbed.apply(&json!({
             "apiVersion": "v1", "kind": "List", "items": verifier.settings(&gatekeepers_authority()?)?,
         }))?;
+        let registries = json!({ "data": { "registries.toml": verifier.read("registries.toml")? } });
+        let merge = ["--type=merge", "--patch", &registries.to_string()];
+        let settings = ["patch", "configmap", NAME, "--namespace", NAMESPACE];
+        testbed.kubectl(&[&settings[..], &merge].concat())?;
         let deployment = format!("deployment/{NAME}");
         let container = format!("verifier={image}");
         testbed.kubectl(&["set", "image", "--namespace", NAMESPACE, &deployment, &container])?;
@@ -143,7 +147,7 @@ impl Verifier {
         new(&[&["-keyout", "tls.key", "-out", "tls.crt"], &by[..], &leaf[..]].concat())
     }
 
-    /// What the shipped manifest leaves to its user, and how the cluster's registry is reached.
+    /// What the shipped manifest leaves to its user.
     fn settings(&self, gatekeeper: &str) -> Result<Vec<Value>> {
         let object = |kind: &str, name: &str, member: &str, data: Value| {
             json!({ "apiVersion": "v1", "kind": kind, member: data,
@@ -151,12 +155,10 @@ impl Verifier {
         };
         let tls = json!({ "tls.crt": self.read("tls.crt")?, "tls.key": self.read("tls.key")? });
         let policy = json!({ "policy.yaml": POLICY, "release.pub": self.read("release.pub")? });
-        let registries = json!({ "registries.toml": self.read("registries.toml")? });
         Ok(vec![
             object("Secret", "portolan-verifier-tls", "stringData", tls),
             object("ConfigMap", "portolan-policy", "data", policy),
             object("ConfigMap", "gatekeeper-ca", "data", json!({ "ca.crt": gatekeeper })),
-            object("ConfigMap", NAME, "data", registries),
         ])
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use portolan_e2e::{
     KEY_PASSWORD, Namespace, Output, Testbed, Verifier, architecture, digest, hello_reference, ok,
     ours, portolan, wait_for,
@@ -14,16 +14,16 @@ use serde_json::{Value, json};
 
 /// Who asks the verifier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Front {
+pub(crate) enum Front {
     Gatekeeper,
     Webhook,
 }
 
 impl Front {
-    pub const ALL: [Self; 2] = [Self::Gatekeeper, Self::Webhook];
+    pub(crate) const ALL: [Self; 2] = [Self::Gatekeeper, Self::Webhook];
 
     /// A namespace in which this front end, and no other, decides.
-    pub fn namespace(self) -> Result<Namespace> {
+    pub(crate) fn namespace(self) -> Result<Namespace> {
         self.installed();
         Namespace::labelled("admission", self.label())
     }
@@ -86,7 +86,7 @@ impl Front {
     }
 
     /// Why this front end refused; an error if it did not, or somebody else did.
-    pub fn refusal(self, said: &Output) -> Result<&str> {
+    pub(crate) fn refusal(self, said: &Output) -> Result<&str> {
         let who = format!("admission webhook {:?} denied the request", self.name());
         ensure!(said.code == Some(1) && said.stderr.contains(&who), "{self:?} did not refuse: {said}");
         Ok(&said.stderr)
@@ -95,13 +95,13 @@ impl Front {
 
 /// The object that the cluster would have kept.
 #[track_caller]
-pub fn admitted(said: &Output) -> Value {
+pub(crate) fn admitted(said: &Output) -> Value {
     assert_eq!(said.code, Some(0), "not admitted: {said}");
     portolan_e2e::json(&said.stdout)
 }
 
 /// What `portolan verify template render` prints for this run's verifier.
-pub fn rendered(more: &[&str]) -> Value {
+pub(crate) fn rendered(more: &[&str]) -> Value {
     let verifier = Verifier::get();
     let authority = verifier.authority();
     let args = ["verify", "template", "render", "--ca", &authority, "-o", "json"];
@@ -109,7 +109,7 @@ pub fn rendered(more: &[&str]) -> Value {
 }
 
 /// A file of `deploy/`.
-pub fn deploy(path: &str) -> std::path::PathBuf {
+pub(crate) fn deploy(path: &str) -> std::path::PathBuf {
     std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
 }
 
@@ -121,7 +121,7 @@ fn base64(bytes: &[u8]) -> Result<String> {
 }
 
 /// A pod of one container, with the rest of its spec.
-pub fn pod(image: &str, spec: Value) -> Value {
+pub(crate) fn pod(image: &str, spec: Value) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod", "metadata": { "name": "candidate" }, "spec": spec,
     });
@@ -130,20 +130,20 @@ pub fn pod(image: &str, spec: Value) -> Value {
 }
 
 /// The machine's own architecture, another, and a third; the image has these and no more.
-pub fn architectures() -> [&'static str; 3] {
+pub(crate) fn architectures() -> [&'static str; 3] {
     let here = architecture();
     [here, if here == "arm64" { "amd64" } else { "arm64" }, "riscv64"]
 }
 
 /// The digest of the image for an architecture; they are the same in every copy.
-pub fn child(architecture: &str) -> String {
+pub(crate) fn child(architecture: &str) -> String {
     let platform = format!("linux/{architecture}");
     ours(&["image", "resolve", original(), "--platform", &platform]).trim().to_owned()
 }
 
 /// A copy of one image whose index is signed or is not, and the images of these architectures:
 /// nothing else of it. As pods name it.
-pub fn image(index: bool, architectures: &[&str]) -> String {
+pub(crate) fn image(index: bool, architectures: &[&str]) -> String {
     static MADE: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
     let mut parts = architectures.to_vec();
     parts.sort_unstable();
@@ -185,13 +185,13 @@ fn original() -> &'static str {
 
 /// An image of this run's own in the cluster's registry: one store, which the host knows by loopback
 /// and pods by the bridge.
-pub struct Copy {
+pub(crate) struct Copy {
     path: String,
 }
 
 impl Copy {
     /// With three platforms, unsigned.
-    pub fn new(name: &str) -> Self {
+    pub(crate) fn new(name: &str) -> Self {
         // A registry that was kept from an earlier run has signatures of other keys.
         let copy = Self { path: format!("admission-{}/{name}", std::process::id()) };
         ours(&["image", "copy", original(), &copy.tagged()]);
@@ -199,30 +199,30 @@ impl Copy {
     }
 
     /// The name of an image that was never made, for pods.
-    pub fn nowhere(name: &str) -> String {
+    pub(crate) fn nowhere(name: &str) -> String {
         format!("{}/admission-{}/{name}:1", Testbed::get().registry.cluster, std::process::id())
     }
 
-    pub fn repository(&self) -> String {
+    pub(crate) fn repository(&self) -> String {
         format!("{}/{}", Testbed::get().registry.loopback, self.path)
     }
 
     /// For commands on the host.
-    pub fn tagged(&self) -> String {
+    pub(crate) fn tagged(&self) -> String {
         format!("{}:1", self.repository())
     }
 
     /// For pods.
-    pub fn reference(&self) -> String {
+    pub(crate) fn reference(&self) -> String {
         format!("{}/{}:1", Testbed::get().registry.cluster, self.path)
     }
 
     /// Of the index.
-    pub fn digest(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         digest(&self.tagged())
     }
 
-    pub fn sign(&self, reference: &str) {
+    pub(crate) fn sign(&self, reference: &str) {
         let key = Verifier::get().key();
         ok(portolan().args(["sign", reference, "--key", &key]).env("COSIGN_PASSWORD", KEY_PASSWORD));
     }
