@@ -22,8 +22,7 @@ const NAME: &str = "portolan-verifier";
 const GATEKEEPER_PORT: u16 = 6001;
 
 /// The certificate is for the names under which Gatekeeper and API servers know the Service.
-const NAMES: &str =
-    "subjectAltName=DNS:portolan-verifier.portolan-system,DNS:portolan-verifier.portolan-system.svc";
+const NAMES: &str = "subjectAltName=DNS:portolan-verifier.portolan-system,DNS:portolan-verifier.portolan-system.svc";
 
 /// Who must have signed what: all of it, by this run's key, for machines like the verifier's where
 /// a pod says nothing.
@@ -62,7 +61,11 @@ impl Verifier {
         let verifier = Self { dir: testbed.scratch("verifier")?, turn: RwLock::new(()) };
         verifier.make_certificates()?;
         let key = verifier.file("release");
-        succeed(portolan().args(["key", "generate", "--output", &key]).env("COSIGN_PASSWORD", KEY_PASSWORD))?;
+        succeed(
+            portolan()
+                .args(["key", "generate", "--output", &key])
+                .env("COSIGN_PASSWORD", KEY_PASSWORD),
+        )?;
         std::fs::write(verifier.policy(), POLICY)?;
         std::fs::write(verifier.registries(), registries(&testbed.registry.cluster))?;
         let image = verifier.push_image()?;
@@ -73,7 +76,8 @@ impl Verifier {
         testbed.apply(&json!({
             "apiVersion": "v1", "kind": "List", "items": verifier.settings(&gatekeepers_authority()?)?,
         }))?;
-        let registries = json!({ "data": { "registries.toml": verifier.read("registries.toml")? } });
+        let registries =
+            json!({ "data": { "registries.toml": verifier.read("registries.toml")? } });
         let merge = ["--type=merge", "--patch", &registries.to_string()];
         let settings = ["patch", "configmap", NAME, "--namespace", NAMESPACE];
         testbed.kubectl(&[&settings[..], &merge].concat())?;
@@ -93,7 +97,8 @@ impl Verifier {
         testbed.kubectl(&["scale", "--namespace", NAMESPACE, "deployment", NAME, &count])?;
         wait_for("the verifier's pods", Duration::from_secs(90), || {
             let selector = "--selector=app.kubernetes.io/name=portolan-verifier";
-            let pods = testbed.kubectl_json(&["get", "pods", "--namespace", NAMESPACE, selector])?;
+            let pods =
+                testbed.kubectl_json(&["get", "pods", "--namespace", NAMESPACE, selector])?;
             let pods = pods["items"].as_array().context("a list")?;
             let ready = pods.iter().filter(|pod| is_ready(pod)).count();
             ensure!(pods.len() == ready && ready == replicas as usize, "{pods:#?}");
@@ -188,7 +193,8 @@ impl Verifier {
 
 /// By what the verifier knows Gatekeeper: the authority that it made for itself.
 fn gatekeepers_authority() -> Result<String> {
-    let secret = ["get", "secret", "gatekeeper-webhook-server-cert", "--namespace=gatekeeper-system"];
+    let secret =
+        ["get", "secret", "gatekeeper-webhook-server-cert", "--namespace=gatekeeper-system"];
     let path = r#"go-template={{index .data "ca.crt" | base64decode}}"#;
     Testbed::get().kubectl(&[&secret[..], &["-o", path]].concat())
 }
@@ -200,7 +206,8 @@ fn registries(address: &str) -> String {
 fn is_ready(pod: &Value) -> bool {
     let conditions = pod["status"]["conditions"].as_array();
     let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
-    pod["metadata"]["deletionTimestamp"].is_null() && conditions.is_some_and(|all| all.iter().any(ready))
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions.is_some_and(|all| all.iter().any(ready))
 }
 
 /// A file of the repository.
@@ -210,7 +217,9 @@ fn shipped(path: &str) -> String {
 
 /// The absolute paths in what `ldd` prints: `name => PATH (address)`, and the loader alone.
 fn libraries(listed: &str) -> Vec<&str> {
-    let words = listed.lines().filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    let words = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
     words.collect()
 }
 

@@ -21,13 +21,14 @@ const LABEL: &str = "portolan.dev/gatekeeper";
 
 /// Names of services that Gatekeeper must find at the host, as there is no cluster DNS: those under
 /// which the shipped Providers name the verifier.
-const HOSTED: [&str; 2] = ["portolan-verifier.portolan-system", "portolan-verifier.portolan-system.svc"];
+const HOSTED: [&str; 2] =
+    ["portolan-verifier.portolan-system", "portolan-verifier.portolan-system.svc"];
 
 /// Hands everything to the API server; [`ready`] waits for what comes of it.
 pub(super) fn install(state: &State) -> Result<()> {
     let manifest = state.tool("gatekeeper-deploy")?.join("gatekeeper.yaml");
-    let text = fs::read_to_string(&manifest)
-        .with_context(|| format!("read {}", manifest.display()))?;
+    let text =
+        fs::read_to_string(&manifest).with_context(|| format!("read {}", manifest.display()))?;
     let image = state.images.get("gatekeeper-image").map_or("", String::as_str);
     let items = objects(&text)?.into_iter().map(|one| adapted(one, image, state.bridge_address));
     let list = json!({ "apiVersion": "v1", "kind": "List", "items": items.collect::<Vec<_>>() });

@@ -70,7 +70,8 @@ impl Front {
         let hook = &mut webhook["webhooks"][0];
         hook["clientConfig"]["caBundle"] = json!(base64(&authority)?);
         // Other tests share the cluster.
-        let only = json!({ "key": "portolan.dev/webhook", "operator": "In", "values": ["enforced"] });
+        let only =
+            json!({ "key": "portolan.dev/webhook", "operator": "In", "values": ["enforced"] });
         let terms = hook["namespaceSelector"]["matchExpressions"].as_array_mut();
         terms.context("the shipped webhook leaves out namespaces")?.push(only);
         testbed.apply(&webhook)
@@ -88,7 +89,10 @@ impl Front {
     /// Why this front end refused; an error if it did not, or somebody else did.
     pub(crate) fn refusal(self, said: &Output) -> Result<&str> {
         let who = format!("admission webhook {:?} denied the request", self.name());
-        ensure!(said.code == Some(1) && said.stderr.contains(&who), "{self:?} did not refuse: {said}");
+        ensure!(
+            said.code == Some(1) && said.stderr.contains(&who),
+            "{self:?} did not refuse: {said}"
+        );
         Ok(&said.stderr)
     }
 }
@@ -198,11 +202,6 @@ impl Copy {
         copy
     }
 
-    /// The name of an image that was never made, for pods.
-    pub(crate) fn nowhere(name: &str) -> String {
-        format!("{}/admission-{}/{name}:1", Testbed::get().registry.cluster, std::process::id())
-    }
-
     pub(crate) fn repository(&self) -> String {
         format!("{}/{}", Testbed::get().registry.loopback, self.path)
     }
@@ -224,6 +223,8 @@ impl Copy {
 
     pub(crate) fn sign(&self, reference: &str) {
         let key = Verifier::get().key();
-        ok(portolan().args(["sign", reference, "--key", &key]).env("COSIGN_PASSWORD", KEY_PASSWORD));
+        ok(portolan()
+            .args(["sign", reference, "--key", &key])
+            .env("COSIGN_PASSWORD", KEY_PASSWORD));
     }
 }
