@@ -33,11 +33,11 @@ pub use forward::Forward;
 pub use layers::{Entry, Layer, architecture, write_image};
 pub use mount::Mount;
 pub use namespace::Namespace;
-pub use process::{Output, Running, free_port, run};
+pub use process::{Output, Running, free_port, run, run_with_input};
 pub use registry::{Registry, RegistryKind};
 pub use testbed::{
     RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, portolan_verifier, tool,
 };
 pub use tree::{Node, Tree, differences, read_tree};
-pub use verifier::{KEY_PASSWORD, Verifier};
+pub use verifier::{KEY_PASSWORD, Verifier, gatekeepers_secret};
 pub use wait::wait_for;

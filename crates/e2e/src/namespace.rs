@@ -30,13 +30,6 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// With a label, by which webhooks choose namespaces.
-    pub fn labelled(prefix: &str, label: &str) -> Result<Self> {
-        let namespace = Self::new(prefix)?;
-        Testbed::get().kubectl(&["label", "namespace", namespace.name(), label])?;
-        Ok(namespace)
-    }
-
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -10,7 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    Entry, Forward, Layer, Testbed, portolan, portolan_verifier, run, tool, wait_for, write_image,
+    Entry, Forward, Layer, Output, Testbed, portolan, portolan_verifier, run, run_with_input, tool,
+    wait_for, write_image,
 };
 
 /// Of the key that the policy asks for.
@@ -74,7 +75,7 @@ impl Verifier {
         testbed.kubectl(&gone)?;
         testbed.kubectl(&["apply", "-f", &shipped("deploy/verifier/verifier.yaml")])?;
         testbed.apply(&json!({
-            "apiVersion": "v1", "kind": "List", "items": verifier.settings(&gatekeepers_authority()?)?,
+            "apiVersion": "v1", "kind": "List", "items": verifier.settings(&gatekeepers_secret("ca.crt")?)?,
         }))?;
         let registries =
             json!({ "data": { "registries.toml": verifier.read("registries.toml")? } });
@@ -125,10 +126,15 @@ impl Verifier {
         self.file("registries.toml")
     }
 
-    /// Everything the verifier has logged.
-    pub fn log(&self) -> Result<String> {
-        let deployment = format!("deployment/{NAME}");
-        Testbed::get().kubectl(&["logs", "--namespace", NAMESPACE, &deployment])
+    /// Asks it for a page, as Gatekeeper would reach it, with these flags of `openssl s_client`.
+    pub fn ask(&self, flags: &[&str]) -> Result<Output> {
+        let address = format!("{}:{GATEKEEPER_PORT}", Testbed::get().bridge_address);
+        let name = format!("{NAME}.{NAMESPACE}");
+        let mut command = Command::new(tool("openssl"));
+        command.args(["s_client", "-quiet", "-verify_return_error", "-connect", &address]);
+        command.args(["-CAfile", &self.authority(), "-servername", &name]).args(flags);
+        let request = format!("GET /nothing HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
+        run_with_input(&mut command, request.as_bytes())
     }
 
     fn file(&self, name: &str) -> String {
@@ -191,12 +197,13 @@ impl Verifier {
     }
 }
 
-/// By what the verifier knows Gatekeeper: the authority that it made for itself.
-fn gatekeepers_authority() -> Result<String> {
+/// A file of Gatekeeper's own: `tls.crt` and `tls.key` by which it is known, and `ca.crt`, the
+/// authority that it made for itself.
+pub fn gatekeepers_secret(file: &str) -> Result<String> {
     let secret =
         ["get", "secret", "gatekeeper-webhook-server-cert", "--namespace=gatekeeper-system"];
-    let path = r#"go-template={{index .data "ca.crt" | base64decode}}"#;
-    Testbed::get().kubectl(&[&secret[..], &["-o", path]].concat())
+    let path = format!("go-template={{{{index .data {file:?} | base64decode}}}}");
+    Testbed::get().kubectl(&[&secret[..], &["-o", &path]].concat())
 }
 
 fn registries(address: &str) -> String {

@@ -9,7 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use fronts::{Copy, Front, admitted, architectures, child, image, pod, rendered};
-use portolan_e2e::{KEY_PASSWORD, Namespace, Testbed, Verifier, ok, peer, portolan, run, wait_for};
+use portolan_e2e::{
+    KEY_PASSWORD, Namespace, Testbed, Verifier, gatekeepers_secret, ok, peer, portolan, run,
+    wait_for,
+};
 use serde_json::{Value, json};
 
 /// What a pod says of where it runs, and the architectures on which it then might.
@@ -184,6 +187,49 @@ fn init_containers_image_volumes_and_ephemeral_containers_count() -> Result<()> 
     Ok(())
 }
 
+/// What was there before anybody looked: in a namespace that gets its label only then.
+#[test]
+fn an_update_is_refused_for_what_is_new_and_no_more() -> Result<()> {
+    let _turn = Verifier::get().turn.read().unwrap_or_else(PoisonError::into_inner);
+    let [here, other, _] = architectures();
+    let (signed_here, old) = (image(true, &[here]), image(true, &[]));
+    for front in Front::ALL {
+        let namespace = Namespace::new("admission")?;
+        namespace.apply(pod(&old, json!({})))?;
+        let deployment = workloads(&pod(&old, json!({}))["spec"]).remove(0);
+        namespace.apply(deployment)?;
+        front.look_at(&namespace)?;
+        let patch = |what: &str, patch: Value| -> Result<_> {
+            let mut command = Testbed::get().kubectl_command()?;
+            command.args([
+                "--namespace",
+                namespace.name(),
+                "patch",
+                what,
+                "candidate",
+                "-o",
+                "json",
+            ]);
+            run(command.args(["--dry-run=server", "-p"]).arg(patch.to_string()))
+        };
+        let container = |image: &str| json!({ "name": "main", "image": image });
+        let template = |spec: Value| json!({ "spec": { "template": { "spec": spec } } });
+        for what in ["pod", "deployment"] {
+            let label = json!({ "metadata": { "labels": { "colour": "blue" } } });
+            admitted(&patch(what, label)?);
+        }
+        let to = |image: &str| json!({ "spec": { "containers": [container(image)] } });
+        admitted(&patch("pod", to(&signed_here))?);
+        let said = patch("pod", to(&image(false, &[])))?;
+        assert!(front.refusal(&said)?.contains(&child(here)), "{said}");
+        // The same image, and other machines.
+        let elsewhere = template(json!({ "nodeSelector": { "kubernetes.io/arch": other } }));
+        let said = patch("deployment", elsewhere)?;
+        assert!(front.refusal(&said)?.contains(&child(other)), "{said}");
+    }
+    Ok(())
+}
+
 #[test]
 fn what_cosign_signed_is_admitted_and_what_is_not_there_is_not() -> Result<()> {
     let _turn = Verifier::get().turn.read().unwrap_or_else(PoisonError::into_inner);
@@ -203,6 +249,24 @@ fn what_cosign_signed_is_admitted_and_what_is_not_there_is_not() -> Result<()> {
         let said = namespace.try_create(pod(&nowhere, json!({})))?;
         assert!(front.refusal(&said)?.contains(&nowhere), "{said}");
     }
+    Ok(())
+}
+
+#[test]
+fn only_gatekeeper_may_ask_the_verifier_that_is_deployed() -> Result<()> {
+    let verifier = Verifier::get();
+    let _turn = verifier.turn.read().unwrap_or_else(PoisonError::into_inner);
+    let stranger = verifier.ask(&[])?;
+    assert!(!stranger.stdout.contains("HTTP/1.1"), "{stranger}");
+    assert!(stranger.stderr.contains("certificate required"), "{stranger}");
+    let dir = tempfile::tempdir()?;
+    let file = |name: &str| -> Result<String> {
+        let path = dir.path().join(name);
+        std::fs::write(&path, gatekeepers_secret(name)?)?;
+        Ok(path.display().to_string())
+    };
+    let gatekeeper = verifier.ask(&["-cert", &file("tls.crt")?, "-key", &file("tls.key")?])?;
+    assert!(gatekeeper.stdout.starts_with("HTTP/1.1 404"), "{gatekeeper}");
     Ok(())
 }
 

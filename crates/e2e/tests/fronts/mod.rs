@@ -24,8 +24,20 @@ impl Front {
 
     /// A namespace in which this front end, and no other, decides.
     pub(crate) fn namespace(self) -> Result<Namespace> {
+        let namespace = Namespace::new("admission")?;
+        self.look_at(&namespace)?;
+        Ok(namespace)
+    }
+
+    /// From now on this front end decides here: the API server hears of labels only after a while.
+    pub(crate) fn look_at(self, namespace: &Namespace) -> Result<()> {
         self.installed();
-        Namespace::labelled("admission", self.label())
+        Testbed::get().kubectl(&["label", "namespace", namespace.name(), self.label()])?;
+        let unsigned = pod(&image(false, &[]), json!({}));
+        wait_for("the first refusal", Duration::from_secs(60), || {
+            let said = namespace.try_create(unsigned.clone())?;
+            self.refusal(&said).map(drop)
+        })
     }
 
     fn label(self) -> &'static str {
@@ -43,13 +55,11 @@ impl Front {
         }
     }
 
-    /// Installs it, once, as it is shipped; waits until it refuses something.
+    /// Installs it, once, as it is shipped.
     fn installed(self) {
-        static DONE: [OnceLock<()>; 2] = [OnceLock::new(), OnceLock::new()];
-        let slot = if self == Self::Gatekeeper { 0 } else { 1 };
-        DONE[slot].get_or_init(|| {
-            let done = self.install().and_then(|()| self.wait_until_it_refuses());
-            if let Err(error) = done {
+        static DONE: [OnceLock<()>; 2] = [const { OnceLock::new() }; 2];
+        DONE[usize::from(self == Self::Webhook)].get_or_init(|| {
+            if let Err(error) = self.install() {
                 panic!("install {self:?}: {error:#}");
             }
         });
@@ -75,15 +85,6 @@ impl Front {
         let terms = hook["namespaceSelector"]["matchExpressions"].as_array_mut();
         terms.context("the shipped webhook leaves out namespaces")?.push(only);
         testbed.apply(&webhook)
-    }
-
-    fn wait_until_it_refuses(self) -> Result<()> {
-        let namespace = Namespace::labelled("admission", self.label())?;
-        let unsigned = pod(&image(false, &[]), json!({}));
-        wait_for("the first refusal", Duration::from_secs(60), || {
-            let said = namespace.try_create(unsigned.clone())?;
-            self.refusal(&said).map(drop)
-        })
     }
 
     /// Why this front end refused; an error if it did not, or somebody else did.

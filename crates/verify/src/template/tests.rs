@@ -519,6 +519,8 @@ fn pinning_is_rendered_beside_verifying() {
     let place = |list: &str| json!(format!("spec.{list}[name:*].image"));
     assert_eq!(places, [place("containers"), place("initContainers")]);
     for assign in assigns {
+        let operations = &assign["spec"]["applyTo"][0]["operations"];
+        assert_eq!(*operations, json!(["CREATE"]), "what runs is not restarted: {assign}");
         let data = &assign["spec"]["parameters"]["assign"]["externalData"];
         assert_eq!(data["provider"], provider["metadata"]["name"], "{assign}");
         assert_eq!(data["failurePolicy"], "Fail", "what cannot be resolved is refused: {assign}");
