@@ -28,7 +28,7 @@ mod verifier;
 mod wait;
 
 pub use agent::{Agent, Answer};
-pub use commands::{digest, hello, hello_reference, json, ok, ours, ours_output, peer};
+pub use commands::{deploy, digest, hello, hello_reference, json, ok, ours, ours_output, peer};
 pub use forward::Forward;
 pub use layers::{Entry, Layer, architecture, write_image};
 pub use mount::Mount;

@@ -1,7 +1,7 @@
 //! The verifier in the cluster, deployed from `deploy/verifier` as a user would: with a certificate,
 //! a key and a policy of this run's own, and its image from the cluster's registry.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{OnceLock, RwLock};
 use std::time::Duration;
@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    Entry, Forward, Layer, Output, Testbed, portolan, portolan_verifier, run, run_with_input, tool,
-    wait_for, write_image,
+    Entry, Forward, Layer, Output, Testbed, deploy, portolan, portolan_verifier, run,
+    run_with_input, tool, wait_for, write_image,
 };
 
 /// Of the key that the policy asks for.
@@ -50,11 +50,12 @@ impl Verifier {
     /// # Panics
     /// When that fails, with the reason.
     pub fn get() -> &'static Self {
-        static VERIFIER: OnceLock<Verifier> = OnceLock::new();
-        VERIFIER.get_or_init(|| match Self::deploy() {
+        // A failure is kept too, so that the other tests fail at once.
+        static VERIFIER: OnceLock<Result<Verifier, String>> = OnceLock::new();
+        match VERIFIER.get_or_init(|| Self::deploy().map_err(|error| format!("{error:#}"))) {
             Ok(verifier) => verifier,
-            Err(error) => panic!("deploy the verifier: {error:#}"),
-        })
+            Err(error) => panic!("deploy the verifier: {error}"),
+        }
     }
 
     fn deploy() -> Result<Self> {
@@ -73,7 +74,8 @@ impl Verifier {
         // An earlier test program may have left one, with other keys.
         let gone = ["delete", "deployment", NAME, "--namespace", NAMESPACE, "--ignore-not-found"];
         testbed.kubectl(&gone)?;
-        testbed.kubectl(&["apply", "-f", &shipped("deploy/verifier/verifier.yaml")])?;
+        let manifest = deploy("verifier/verifier.yaml").display().to_string();
+        testbed.kubectl(&["apply", "-f", &manifest])?;
         testbed.apply(&json!({
             "apiVersion": "v1", "kind": "List", "items": verifier.settings(&gatekeepers_secret("ca.crt")?)?,
         }))?;
@@ -215,11 +217,6 @@ fn is_ready(pod: &Value) -> bool {
     let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
     pod["metadata"]["deletionTimestamp"].is_null()
         && conditions.is_some_and(|all| all.iter().any(ready))
-}
-
-/// A file of the repository.
-fn shipped(path: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).display().to_string()
 }
 
 /// The absolute paths in what `ldd` prints: `name => PATH (address)`, and the loader alone.

@@ -12,9 +12,7 @@ use serde_json::{Value, json};
 
 use super::command::wait;
 use super::state::State;
-use super::up::kubectl;
-
-const NAMESPACE: &str = "--namespace=gatekeeper-system";
+use super::up::{kubectl, wait_for_deployments};
 
 /// Namespaces with this label, `enforced`, are Gatekeeper's business.
 const LABEL: &str = "portolan.dev/gatekeeper";
@@ -41,13 +39,7 @@ pub(super) fn install(state: &State) -> Result<()> {
 
 /// Waits until it serves: it makes its own certificate first, and puts it into its configuration.
 pub(super) fn ready(state: &State) -> Result<()> {
-    wait("Gatekeeper's deployments", Duration::from_secs(180), || {
-        let limit = "--timeout=5s";
-        kubectl(
-            state,
-            &["wait", NAMESPACE, "deployment", "--all", "--for=condition=Available", limit],
-        )
-    })?;
+    wait_for_deployments(state, "gatekeeper-system")?;
     let probe = state.run_dir.join("gatekeeper-probe.json");
     fs::write(&probe, probe_object().to_string())?;
     let probe = probe.display().to_string();

@@ -235,6 +235,14 @@ pub(super) fn kubectl(state: &State, args: &[&str]) -> Result<()> {
     output(state.tool("kubectl")?, &all).map(drop)
 }
 
+/// Waits until every deployment of a namespace has the pods it needs.
+pub(super) fn wait_for_deployments(state: &State, namespace: &str) -> Result<()> {
+    wait(&format!("the deployments of {namespace}"), Duration::from_secs(180), || {
+        let all = ["wait", "deployment", "--all", "--for=condition=Available", "--timeout=5s"];
+        kubectl(state, &[&all[..], &["--namespace", namespace]].concat())
+    })
+}
+
 fn push_images(state: &State) -> Result<()> {
     for (part, reference) in &state.images {
         let local = reference.replacen(&state.registry.cluster, &state.registry.loopback, 1);

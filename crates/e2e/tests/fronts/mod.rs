@@ -1,5 +1,9 @@
 //! Two front ends of one decision: Gatekeeper with the shipped templates, and the API server itself
 //! with the shipped webhook. And images that are signed in part.
+//!
+//! `gatekeeper_alone` has the tests of what only Gatekeeper does.
+
+mod gatekeeper_alone;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -7,8 +11,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use portolan_e2e::{
-    KEY_PASSWORD, Namespace, Output, Testbed, Verifier, architecture, digest, hello_reference, ok,
-    ours, portolan, wait_for,
+    KEY_PASSWORD, Namespace, Output, Testbed, Verifier, architecture, deploy, digest,
+    hello_reference, ok, ours, portolan, wait_for,
 };
 use serde_json::{Value, json};
 
@@ -57,12 +61,12 @@ impl Front {
 
     /// Installs it, once, as it is shipped.
     fn installed(self) {
-        static DONE: [OnceLock<()>; 2] = [const { OnceLock::new() }; 2];
-        DONE[usize::from(self == Self::Webhook)].get_or_init(|| {
-            if let Err(error) = self.install() {
-                panic!("install {self:?}: {error:#}");
-            }
-        });
+        static DONE: [OnceLock<Result<(), String>>; 2] = [const { OnceLock::new() }; 2];
+        let done = &DONE[usize::from(self == Self::Webhook)];
+        let installed = done.get_or_init(|| self.install().map_err(|error| format!("{error:#}")));
+        if let Err(error) = installed {
+            panic!("install {self:?}: {error}");
+        }
     }
 
     fn install(self) -> Result<()> {
@@ -111,11 +115,6 @@ pub(crate) fn rendered(more: &[&str]) -> Value {
     let authority = verifier.authority();
     let args = ["verify", "template", "render", "--ca", &authority, "-o", "json"];
     portolan_e2e::json(&ours(&[&args[..], more].concat()))
-}
-
-/// A file of `deploy/`.
-pub(crate) fn deploy(path: &str) -> std::path::PathBuf {
-    std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
 }
 
 fn base64(bytes: &[u8]) -> Result<String> {
@@ -222,10 +221,20 @@ impl Copy {
         digest(&self.tagged())
     }
 
-    pub(crate) fn sign(&self, reference: &str) {
+    /// The index and everything in it.
+    pub(crate) fn sign_all(&self) {
+        self.sign_with(&self.tagged(), &["--recursive"]);
+    }
+
+    fn sign(&self, reference: &str) {
+        self.sign_with(reference, &[]);
+    }
+
+    fn sign_with(&self, reference: &str, flags: &[&str]) {
         let key = Verifier::get().key();
         ok(portolan()
             .args(["sign", reference, "--key", &key])
+            .args(flags)
             .env("COSIGN_PASSWORD", KEY_PASSWORD));
     }
 }
