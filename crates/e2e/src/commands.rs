@@ -15,6 +15,11 @@ pub fn hello_reference() -> String {
     format!("oci:{}:1", hello().display())
 }
 
+/// A file of `deploy/`: what is shipped for clusters.
+pub fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(path)
+}
+
 /// What the command prints, which must succeed.
 ///
 /// # Panics

@@ -8,12 +8,15 @@
 //! - [`RegistryKind`]: the three registries, each startable on a folder of its own
 //! - [`Running`]: a process that ends with the test
 //! - [`Agent`]: `portolan-agent` on a folder of its own, and a client for its socket
+//! - [`Verifier`]: `portolan-verifier` in the cluster, as it is shipped; [`Forward`]: a service's
+//!   port on the host
 //! - [`Layer`], [`write_image`]: an image entry by entry; [`Mount`], [`read_tree`]: what the kernel
 //!   sees in a disk
 //! - [`run`], [`portolan`], [`wait_for`]; [`ours`], [`peer`] and what they work on
 
 mod agent;
 mod commands;
+mod forward;
 mod layers;
 mod mount;
 mod namespace;
@@ -21,15 +24,20 @@ mod process;
 mod registry;
 mod testbed;
 mod tree;
+mod verifier;
 mod wait;
 
 pub use agent::{Agent, Answer};
-pub use commands::{digest, hello, hello_reference, json, ok, ours, ours_output, peer};
+pub use commands::{deploy, digest, hello, hello_reference, json, ok, ours, ours_output, peer};
+pub use forward::Forward;
 pub use layers::{Entry, Layer, architecture, write_image};
 pub use mount::Mount;
 pub use namespace::Namespace;
-pub use process::{Output, Running, free_port, run};
+pub use process::{Output, Running, free_port, run, run_with_input};
 pub use registry::{Registry, RegistryKind};
-pub use testbed::{RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, tool};
+pub use testbed::{
+    RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, portolan_verifier, tool,
+};
 pub use tree::{Node, Tree, differences, read_tree};
+pub use verifier::{KEY_PASSWORD, Verifier, gatekeepers_secret};
 pub use wait::wait_for;

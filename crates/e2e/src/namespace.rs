@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::{Testbed, wait_for};
+use crate::{Output, Testbed, wait_for};
 
 /// Deleted, with all that is in it, when dropped.
 #[derive(Debug)]
@@ -46,6 +46,12 @@ impl Namespace {
         let mut all = vec!["--namespace", self.name.as_str()];
         all.extend(args);
         Testbed::get().kubectl_json(&all)
+    }
+
+    /// [`Testbed::try_create`] in this namespace.
+    pub fn try_create(&self, mut object: Value) -> Result<Output> {
+        object["metadata"]["namespace"] = json!(self.name);
+        Testbed::get().try_create(&object)
     }
 
     /// Creates or updates an object in this namespace.

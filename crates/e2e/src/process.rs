@@ -33,7 +33,8 @@ pub fn run(command: &mut Command) -> Result<Output> {
     run_with_input(command, b"")
 }
 
-pub(crate) fn run_with_input(command: &mut Command, input: &[u8]) -> Result<Output> {
+/// The same, with something to read.
+pub fn run_with_input(command: &mut Command, input: &[u8]) -> Result<Output> {
     let shown = format!("{command:?}");
     // A file and not a pipe, so that a command that reads nothing cannot block us.
     let mut stdin = tempfile::tempfile().context("make a temporary file")?;

@@ -18,6 +18,8 @@ const STATE: &str = "PORTOLAN_TESTBED_STATE";
 const PORTOLAN: &str = "PORTOLAN_BIN";
 /// The `portolan-agent` program under test.
 const AGENT: &str = "PORTOLAN_AGENT_BIN";
+/// The `portolan-verifier` program under test.
+const VERIFIER: &str = "PORTOLAN_VERIFIER_BIN";
 /// The static `portolan-init` for guests.
 const INIT: &str = "PORTOLAN_INIT_BIN";
 
@@ -107,6 +109,32 @@ impl Testbed {
         succeeded(run_with_input(&mut command, object.to_string().as_bytes())?).map(drop)
     }
 
+    /// What the cluster would say to a new object, which it does not keep: all webhooks are asked.
+    pub fn try_create(&self, object: &Value) -> Result<Output> {
+        let mut command = self.kubectl_command()?;
+        command.args(["create", "--dry-run=server", "-o", "json", "-f", "-"]);
+        run_with_input(&mut command, object.to_string().as_bytes())
+    }
+
+    /// The objects of a manifest, which nobody is told of yet.
+    pub fn read_manifest(&self, file: &Path) -> Result<Value> {
+        let file = file.display().to_string();
+        self.kubectl_json(&["create", "--dry-run=client", "--validate=false", "-f", &file])
+    }
+
+    /// A folder that goes with the cluster, empty.
+    pub fn scratch(&self, name: &str) -> Result<PathBuf> {
+        let dir = self.logs.with_file_name(name);
+        match std::fs::remove_dir_all(&dir) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                bail!("remove {}: {error}", dir.display())
+            }
+            _ => std::fs::create_dir_all(&dir)
+                .with_context(|| format!("create {}", dir.display()))
+                .map(|()| dir),
+        }
+    }
+
     /// `kubectl` with the cluster's administrator in its environment, to add to.
     pub fn kubectl_command(&self) -> Result<Command> {
         let mut command = Command::new(self.tool("kubectl")?);
@@ -140,6 +168,14 @@ pub fn portolan() -> Command {
 /// When the run did not say where it is.
 pub fn portolan_agent() -> Command {
     Command::new(program(AGENT))
+}
+
+/// The file of the `portolan-verifier` under test.
+///
+/// # Panics
+/// When the run did not say where it is.
+pub fn portolan_verifier() -> PathBuf {
+    program(VERIFIER)
 }
 
 /// The file of the static `portolan-init`, which an agent puts into guests.

@@ -160,6 +160,8 @@ fn kubelet(state: &State) -> String {
         "imageGCHighThresholdPercent": 100,
         "imageGCLowThresholdPercent": 99,
         "serializeImagePulls": false,
+        // How soon a pod sees that a Secret it has mounted was changed, which Gatekeeper waits for.
+        "syncFrequency": "5s",
         "resolvConf": dir.join("resolv.conf"),
         "podLogsDir": dir.join("pod-logs"),
         "volumePluginDir": dir.join("kubelet/plugins"),

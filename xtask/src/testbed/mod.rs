@@ -2,7 +2,7 @@
 //!
 //! - [`parts`]: the table: what, which version, how, for whom; a new part is a new row
 //! - [`build`]: finds ([`find`]), installs ([`apt`]) or makes ([`go`], [`image`], [`kernel`]) each into the [`cache`]
-//! - [`up`]: starts [`daemons`] with [`config`] and [`credentials`] on [`net`], then [`tekton`]
+//! - [`up`]: starts [`daemons`] with [`config`] and [`credentials`] on [`net`], then [`tekton`] and [`gatekeeper`]
 //! - [`down`]: takes all of it away; [`state`] and the marks of each [`process`] say what that is
 
 use std::io::Read as _;
@@ -18,6 +18,7 @@ mod credentials;
 mod daemons;
 pub(crate) mod down;
 mod find;
+mod gatekeeper;
 mod go;
 pub(crate) mod image;
 mod kernel;

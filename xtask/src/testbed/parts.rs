@@ -101,6 +101,9 @@ const fn tekton(name: &'static str, package: &'static str) -> Part {
     }
 }
 
+/// What asks the verifier. Its own offline tool, gator, knows no external data, so it is no part.
+const GATEKEEPER: &str = "v3.23.1";
+
 const fn tekton_image(
     name: &'static str,
     files: &'static [(&'static str, &'static str)],
@@ -260,7 +263,39 @@ pub(crate) const PARTS: &[Part] = &[
         },
         uses: &[E2e],
     },
-    // Images of the cluster. The paths are those that Tekton's controller asks for.
+    // Gatekeeper.
+    Part {
+        name: "gatekeeper-manager",
+        version: GATEKEEPER,
+        make: Make::Go {
+            module: "gatekeeper",
+            package: "github.com/open-policy-agent/gatekeeper/v3",
+            set: &[],
+            accepts: Accepts::OnlyOurs,
+        },
+        uses: &[E2e],
+    },
+    Part {
+        name: "gatekeeper-deploy",
+        version: GATEKEEPER,
+        make: Make::GoFolder {
+            module: "gatekeeper",
+            of: "github.com/open-policy-agent/gatekeeper/v3",
+            folder: "deploy",
+        },
+        uses: &[E2e],
+    },
+    // Images of the cluster. The paths are those that the manifests and Tekton's controller ask for.
+    Part {
+        name: "gatekeeper-image",
+        version: GATEKEEPER,
+        make: Make::Image {
+            files: &[("gatekeeper-manager", "/manager")],
+            links: &[],
+            entrypoint: &["/manager"],
+        },
+        uses: &[E2e],
+    },
     Part {
         name: "pause",
         version: "1",

@@ -8,9 +8,7 @@ use anyhow::{Context as _, Result};
 
 use super::command::wait;
 use super::state::State;
-use super::up::kubectl;
-
-const NAMESPACE: &str = "--namespace=tekton-pipelines";
+use super::up::{kubectl, wait_for_deployments};
 
 /// Left out: what scales the webhook (there is nothing to measure it by), the sender of cloud
 /// events, and resolvers of remote pipelines.
@@ -45,13 +43,7 @@ pub(super) fn install(state: &State) -> Result<()> {
     wait("Tekton's configuration to be accepted", Duration::from_secs(30), || apply("0-config"))?;
     apply("1-deployments")?;
     apply("2-webhooks")?;
-    wait("Tekton's deployments", Duration::from_secs(180), || {
-        let limit = "--timeout=5s";
-        kubectl(
-            state,
-            &["wait", NAMESPACE, "deployment", "--all", "--for=condition=Available", limit],
-        )
-    })?;
+    wait_for_deployments(state, "tekton-pipelines")?;
     // Available is not yet reachable: the webhook still has to write its certificate into its
     // own configuration.
     let probe = to.join("probe.json");

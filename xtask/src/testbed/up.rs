@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::command::{output, run, wait};
 use super::process::{Daemon, Identity, start, tail};
 use super::state::{Ports, Process, State};
-use super::{config, credentials, daemons, down, net, tekton};
+use super::{config, credentials, daemons, down, gatekeeper, net, tekton};
 
 /// On two busy cores the slowest step, the first start of the API server, takes about 15 s.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -172,8 +172,13 @@ fn steps(state: &mut State) -> Result<()> {
     wait("the node to be ready", DEADLINE, || {
         kubectl(state, &["wait", "node", &state.node, "--for=condition=Ready", "--timeout=2s"])
     })?;
+    // Gatekeeper takes its time to hand itself a certificate; Tekton can come meanwhile.
+    step("Gatekeeper");
+    gatekeeper::install(state)?;
     step("Tekton");
     tekton::install(state)?;
+    step("Gatekeeper's webhooks");
+    gatekeeper::ready(state)?;
     state.ready = true;
     state.save()?;
     step("up");
@@ -228,6 +233,14 @@ pub(super) fn kubectl(state: &State, args: &[&str]) -> Result<()> {
     let mut all = vec![config.as_str(), "--request-timeout=30s"];
     all.extend(args);
     output(state.tool("kubectl")?, &all).map(drop)
+}
+
+/// Waits until every deployment of a namespace has the pods it needs.
+pub(super) fn wait_for_deployments(state: &State, namespace: &str) -> Result<()> {
+    wait(&format!("the deployments of {namespace}"), Duration::from_secs(180), || {
+        let all = ["wait", "deployment", "--all", "--for=condition=Available", "--timeout=5s"];
+        kubectl(state, &[&all[..], &["--namespace", namespace]].concat())
+    })
 }
 
 fn push_images(state: &State) -> Result<()> {

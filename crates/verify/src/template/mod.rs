@@ -5,9 +5,9 @@
 //!
 //! | file | what it holds |
 //! |---|---|
-//! | `deploy/gatekeeper/` | the template, a constraint and the provider, as they are applied |
+//! | `deploy/gatekeeper/` | the template, a constraint, the provider and mutations, as they are applied |
 //! | `parameters` | what a constraint can say |
-//! | `render` | the three of them for one cluster |
+//! | `render` | all of them for one cluster |
 //! | `read` | a template and constraints from a file, ours or a stranger's |
 //! | `answers` | what a provider answers |
 //! | `guard` | what no engine should be given |
@@ -28,3 +28,5 @@ pub const TEMPLATE: &str = include_str!("../../../../deploy/gatekeeper/template.
 pub const CONSTRAINT: &str = include_str!("../../../../deploy/gatekeeper/constraint.yaml");
 /// Where Gatekeeper asks.
 pub const PROVIDER: &str = include_str!("../../../../deploy/gatekeeper/provider.yaml");
+/// What makes digests of tags.
+pub const MUTATION: &str = include_str!("../../../../deploy/gatekeeper/mutation.yaml");

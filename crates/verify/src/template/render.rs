@@ -1,4 +1,4 @@
-//! Template, constraint and provider for one cluster.
+//! Template, constraint, provider and mutations for one cluster.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::parameters::Parameters;
 use super::read::{ReadTemplateError, documents};
-use super::{CONSTRAINT, PROVIDER, TEMPLATE};
+use super::{CONSTRAINT, MUTATION, PROVIDER, TEMPLATE};
 
 /// What is filled in.
 #[derive(Debug, Clone)]
@@ -19,9 +19,11 @@ pub struct Options {
     pub authority: Option<Vec<u8>>,
     /// What Gatekeeper does about a violation: `deny`, `warn` or `dryrun`.
     pub action: String,
+    /// Also what makes digests of tags.
+    pub pin: bool,
 }
 
-/// Template, constraint and provider, in this order.
+/// Template, constraint, provider and, where they are wanted, mutations, in this order.
 pub fn objects(options: &Options) -> Result<Vec<Value>, ReadTemplateError> {
     let mut all = documents(TEMPLATE.as_bytes())?;
     all.extend(filled(options)?);
@@ -49,13 +51,32 @@ fn filled(options: &Options) -> Result<Vec<Value>, ReadTemplateError> {
     }
     for mut one in documents(PROVIDER.as_bytes())? {
         one["metadata"]["name"] = json!(provider);
-        if let Some(url) = &options.url {
-            one["spec"]["url"] = json!(url);
-        }
-        if let Some(authority) = &options.authority {
-            one["spec"]["caBundle"] = json!(STANDARD.encode(authority));
-        }
+        fill_provider(&mut one, options.url.as_deref(), options);
         found.push(one);
     }
+    if options.pin {
+        let url = options.url.as_deref().map(mutate_url);
+        for mut one in documents(MUTATION.as_bytes())? {
+            if one["kind"] == "Provider" {
+                fill_provider(&mut one, url.as_deref(), options);
+            }
+            found.push(one);
+        }
+    }
     Ok(found)
+}
+
+fn fill_provider(one: &mut Value, url: Option<&str>, options: &Options) {
+    if let Some(url) = url {
+        one["spec"]["url"] = json!(url);
+    }
+    if let Some(authority) = &options.authority {
+        one["spec"]["caBundle"] = json!(STANDARD.encode(authority));
+    }
+}
+
+/// The verifier's other route, beside the one that verifies.
+fn mutate_url(verify: &str) -> String {
+    let (beside, _) = verify.rsplit_once('/').unwrap_or((verify, ""));
+    format!("{beside}/mutate")
 }

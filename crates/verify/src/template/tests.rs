@@ -482,6 +482,7 @@ fn what_is_rendered_is_what_is_tried() {
         url: Some("https://verifier.example:1/v".to_owned()),
         authority: Some(b"PEM".to_vec()),
         action: "warn".to_owned(),
+        pin: false,
     };
     let text = super::render::yaml(&options).unwrap();
     let all = documents(text.as_bytes()).unwrap();
@@ -498,6 +499,32 @@ fn what_is_rendered_is_what_is_tried() {
         json!({"url": "https://verifier.example:1/v", "timeout": 5, "caBundle": "UEVN"})
     );
     assert_eq!(all[1]["spec"]["enforcementAction"], "warn");
+}
+
+#[test]
+fn pinning_is_rendered_beside_verifying() {
+    let options = super::render::Options {
+        parameters: Parameters::new("mine", &unseen(settings("linux/amd64"))),
+        url: Some("https://verifier.example:1/ratify/gatekeeper/v1/verify".to_owned()),
+        authority: Some(b"PEM".to_vec()),
+        action: "deny".to_owned(),
+        pin: true,
+    };
+    let all = super::render::objects(&options).unwrap();
+    let provider = all.iter().find(|one| one["metadata"]["name"] == "portolan-mutator").unwrap();
+    let url = "https://verifier.example:1/ratify/gatekeeper/v1/mutate";
+    assert_eq!(provider["spec"], json!({"url": url, "timeout": 2, "caBundle": "UEVN"}));
+    let assigns: Vec<_> = all.iter().filter(|one| one["kind"] == "Assign").collect();
+    let places: Vec<_> = assigns.iter().map(|one| one["spec"]["location"].clone()).collect();
+    let place = |list: &str| json!(format!("spec.{list}[name:*].image"));
+    assert_eq!(places, [place("containers"), place("initContainers")]);
+    for assign in assigns {
+        let operations = &assign["spec"]["applyTo"][0]["operations"];
+        assert_eq!(*operations, json!(["CREATE"]), "what runs is not restarted: {assign}");
+        let data = &assign["spec"]["parameters"]["assign"]["externalData"];
+        assert_eq!(data["provider"], provider["metadata"]["name"], "{assign}");
+        assert_eq!(data["failurePolicy"], "Fail", "what cannot be resolved is refused: {assign}");
+    }
 }
 
 /// Every parameter that can be written is one that the template's schema knows, of its type.

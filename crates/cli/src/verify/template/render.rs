@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// What the machines that verify are, for --default host and --partial host
     #[arg(long, value_name = "PLATFORM")]
     host: Option<Platform>,
+    /// Also make digests of tags, so that what is verified is what runs
+    #[arg(long)]
+    pin: bool,
     /// What Gatekeeper does about a violation
     #[arg(long, value_enum, default_value_t = Action::Deny)]
     action: Action,
@@ -80,6 +83,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         url: args.url.clone(),
         authority,
         action: action.to_owned(),
+        pin: args.pin,
     };
     let text = match args.format {
         Output::Yaml => render::yaml(&options).map_err(Failure::usage)?,

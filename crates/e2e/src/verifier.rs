@@ -1,0 +1,250 @@
+//! The verifier in the cluster, deployed from `deploy/verifier` as a user would: with a certificate,
+//! a key and a policy of this run's own, and its image from the cluster's registry.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::{OnceLock, RwLock};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    Entry, Forward, Layer, Output, Testbed, deploy, portolan, portolan_verifier, run,
+    run_with_input, tool, wait_for, write_image,
+};
+
+/// Of the key that the policy asks for.
+pub const KEY_PASSWORD: &str = "a password of the test";
+
+const NAMESPACE: &str = "portolan-system";
+const NAME: &str = "portolan-verifier";
+/// Where Gatekeeper asks: a port of the shipped Service.
+const GATEKEEPER_PORT: u16 = 6001;
+
+/// The certificate is for the names under which Gatekeeper and API servers know the Service.
+const NAMES: &str = "subjectAltName=DNS:portolan-verifier.portolan-system,DNS:portolan-verifier.portolan-system.svc";
+
+/// Who must have signed what: all of it, by this run's key, for machines like the verifier's where
+/// a pod says nothing.
+const POLICY: &str = "\
+version: 1
+signers:
+  release: { keys: { files: [release.pub] } }
+default:
+  require: { allOf: [release] }
+  platforms: host
+";
+
+/// The one of this test program. It stays when the program ends, and goes with the cluster.
+#[derive(Debug)]
+pub struct Verifier {
+    dir: PathBuf,
+    /// Held for reading by who needs it to answer, for writing by who takes it away.
+    pub turn: RwLock<()>,
+}
+
+impl Verifier {
+    /// Deploys it, once.
+    ///
+    /// # Panics
+    /// When that fails, with the reason.
+    pub fn get() -> &'static Self {
+        // A failure is kept too, so that the other tests fail at once.
+        static VERIFIER: OnceLock<Result<Verifier, String>> = OnceLock::new();
+        match VERIFIER.get_or_init(|| Self::deploy().map_err(|error| format!("{error:#}"))) {
+            Ok(verifier) => verifier,
+            Err(error) => panic!("deploy the verifier: {error}"),
+        }
+    }
+
+    fn deploy() -> Result<Self> {
+        let testbed = Testbed::get();
+        let verifier = Self { dir: testbed.scratch("verifier")?, turn: RwLock::new(()) };
+        verifier.make_certificates()?;
+        let key = verifier.file("release");
+        succeed(
+            portolan()
+                .args(["key", "generate", "--output", &key])
+                .env("COSIGN_PASSWORD", KEY_PASSWORD),
+        )?;
+        std::fs::write(verifier.policy(), POLICY)?;
+        std::fs::write(verifier.registries(), registries(&testbed.registry.cluster))?;
+        let image = verifier.push_image()?;
+        // An earlier test program may have left one, with other keys.
+        let gone = ["delete", "deployment", NAME, "--namespace", NAMESPACE, "--ignore-not-found"];
+        testbed.kubectl(&gone)?;
+        let manifest = deploy("verifier/verifier.yaml").display().to_string();
+        testbed.kubectl(&["apply", "-f", &manifest])?;
+        testbed.apply(&json!({
+            "apiVersion": "v1", "kind": "List", "items": verifier.settings(&gatekeepers_secret("ca.crt")?)?,
+        }))?;
+        let registries =
+            json!({ "data": { "registries.toml": verifier.read("registries.toml")? } });
+        let merge = ["--type=merge", "--patch", &registries.to_string()];
+        let settings = ["patch", "configmap", NAME, "--namespace", NAMESPACE];
+        testbed.kubectl(&[&settings[..], &merge].concat())?;
+        let deployment = format!("deployment/{NAME}");
+        let container = format!("verifier={image}");
+        testbed.kubectl(&["set", "image", "--namespace", NAMESPACE, &deployment, &container])?;
+        Forward::start(testbed.bridge_address, NAMESPACE, NAME, GATEKEEPER_PORT)?;
+        // One node has room for both, but two programs that start take longer than one.
+        verifier.scale(1)?;
+        Ok(verifier)
+    }
+
+    /// Waits until so many, and no more, answer.
+    pub fn scale(&self, replicas: u32) -> Result<()> {
+        let testbed = Testbed::get();
+        let count = format!("--replicas={replicas}");
+        testbed.kubectl(&["scale", "--namespace", NAMESPACE, "deployment", NAME, &count])?;
+        wait_for("the verifier's pods", Duration::from_secs(90), || {
+            let selector = "--selector=app.kubernetes.io/name=portolan-verifier";
+            let pods =
+                testbed.kubectl_json(&["get", "pods", "--namespace", NAMESPACE, selector])?;
+            let pods = pods["items"].as_array().context("a list")?;
+            let ready = pods.iter().filter(|pod| is_ready(pod)).count();
+            ensure!(pods.len() == ready && ready == replicas as usize, "{pods:#?}");
+            Ok(())
+        })
+    }
+
+    /// The private key that the policy asks for, under [`KEY_PASSWORD`].
+    pub fn key(&self) -> String {
+        self.file("release.key")
+    }
+
+    /// Who signed its certificate.
+    pub fn authority(&self) -> String {
+        self.file("ca.crt")
+    }
+
+    pub fn policy(&self) -> String {
+        self.file("policy.yaml")
+    }
+
+    /// How the cluster's registry is reached: by plain HTTP.
+    pub fn registries(&self) -> String {
+        self.file("registries.toml")
+    }
+
+    /// Asks it for a page, as Gatekeeper would reach it, with these flags of `openssl s_client`.
+    pub fn ask(&self, flags: &[&str]) -> Result<Output> {
+        let address = format!("{}:{GATEKEEPER_PORT}", Testbed::get().bridge_address);
+        let name = format!("{NAME}.{NAMESPACE}");
+        let mut command = Command::new(tool("openssl"));
+        command.args(["s_client", "-quiet", "-verify_return_error", "-connect", &address]);
+        command.args(["-CAfile", &self.authority(), "-servername", &name]).args(flags);
+        let request = format!("GET /nothing HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n\r\n");
+        run_with_input(&mut command, request.as_bytes())
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.dir.join(name).display().to_string()
+    }
+
+    fn read(&self, name: &str) -> Result<String> {
+        std::fs::read_to_string(self.dir.join(name)).with_context(|| format!("read {name}"))
+    }
+
+    fn make_certificates(&self) -> Result<()> {
+        let new = |args: &[&str]| {
+            let mut command = Command::new(tool("openssl"));
+            command.current_dir(&self.dir).args(["req", "-x509", "-noenc", "-days", "365"]);
+            command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
+            succeed(command.args(args))
+        };
+        new(&["-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=portolan"])?;
+        let by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-subj", "/CN=portolan-verifier"];
+        let leaf = ["-addext", NAMES, "-addext", "basicConstraints=critical,CA:FALSE"];
+        new(&[&["-keyout", "tls.key", "-out", "tls.crt"], &by[..], &leaf[..]].concat())
+    }
+
+    /// What the shipped manifest leaves to its user.
+    fn settings(&self, gatekeeper: &str) -> Result<Vec<Value>> {
+        let object = |kind: &str, name: &str, member: &str, data: Value| {
+            json!({ "apiVersion": "v1", "kind": kind, member: data,
+                    "metadata": { "name": name, "namespace": NAMESPACE } })
+        };
+        let tls = json!({ "tls.crt": self.read("tls.crt")?, "tls.key": self.read("tls.key")? });
+        let policy = json!({ "policy.yaml": POLICY, "release.pub": self.read("release.pub")? });
+        Ok(vec![
+            object("Secret", "portolan-verifier-tls", "stringData", tls),
+            object("ConfigMap", "portolan-policy", "data", policy),
+            object("ConfigMap", "gatekeeper-ca", "data", json!({ "ca.crt": gatekeeper })),
+        ])
+    }
+
+    /// An image of the program and the libraries that it names, in the cluster's registry.
+    fn push_image(&self) -> Result<String> {
+        let program = self.dir.join("portolan-verifier");
+        // What a debugger wants is most of the file.
+        succeed(Command::new("strip").arg("-o").arg(&program).arg(portolan_verifier()))?;
+        let listed = run(Command::new("ldd").arg(&program))?;
+        let mut layer = Layer::new();
+        for library in libraries(&listed.stdout) {
+            let bytes = std::fs::read(library).with_context(|| format!("read {library}"))?;
+            let path = library.trim_start_matches('/');
+            layer = layer.with(Entry::file(path, &bytes).mode(0o755));
+        }
+        let bytes = std::fs::read(&program)?;
+        layer = layer.with(Entry::file(NAME, &bytes).mode(0o755));
+        let config = json!({ "Entrypoint": [format!("/{NAME}")] });
+        let image = write_image(&self.dir.join("image"), &[layer], config)?;
+        let registry = &Testbed::get().registry;
+        let repository = "portolan/verifier";
+        let to = format!("{}/{repository}:1", registry.loopback);
+        succeed(portolan().args(["image", "copy", &image, &to]))?;
+        Ok(format!("{}/{repository}@{}", registry.cluster, crate::digest(&to)))
+    }
+}
+
+/// A file of Gatekeeper's own: `tls.crt` and `tls.key` by which it is known, and `ca.crt`, the
+/// authority that it made for itself.
+pub fn gatekeepers_secret(file: &str) -> Result<String> {
+    let secret =
+        ["get", "secret", "gatekeeper-webhook-server-cert", "--namespace=gatekeeper-system"];
+    let path = format!("go-template={{{{index .data {file:?} | base64decode}}}}");
+    Testbed::get().kubectl(&[&secret[..], &["-o", &path]].concat())
+}
+
+fn registries(address: &str) -> String {
+    format!("[host.\"{address}\"]\nplain_http = true\n")
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array();
+    let ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
+    pod["metadata"]["deletionTimestamp"].is_null()
+        && conditions.is_some_and(|all| all.iter().any(ready))
+}
+
+/// The absolute paths in what `ldd` prints: `name => PATH (address)`, and the loader alone.
+fn libraries(listed: &str) -> Vec<&str> {
+    let words = listed
+        .lines()
+        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
+    words.collect()
+}
+
+fn succeed(command: &mut Command) -> Result<()> {
+    let output = run(command)?;
+    ensure!(output.code == Some(0), "{output}");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_loader_is_a_library_too_and_what_has_no_file_is_none() {
+        let listed = "\tlinux-vdso.so.1 (0x7ffc)\n\
+                      \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f00)\n\
+                      \t/lib64/ld-linux-x86-64.so.2 (0x7f01)\n";
+        assert_eq!(
+            libraries(listed),
+            ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
+        );
+    }
+}
