@@ -9,6 +9,7 @@
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
 //! | `admission` | AdmissionReviews in and out |
 //! | `engine` | one question about one image, from the caches or from the registry |
+//! | `keeping` | a repository with what is kept of it |
 //! | `caches` | what is kept, for how long, and who asks when many want the same |
 //! | `trouble` | whether what went wrong will pass |
 //! | `watch` | the policy, read again when it changes |
@@ -19,6 +20,7 @@ mod caches;
 pub mod config;
 mod engine;
 mod http;
+mod keeping;
 mod metrics;
 mod provider;
 mod reports;
