@@ -23,13 +23,13 @@ use futures_util::future::BoxFuture;
 use moka::Expiry;
 use moka::future::Cache;
 use portolan_core::{Descriptor, Digest};
-use tokio::sync::Semaphore;
 
 use super::config::{CacheConfig, Limits, Timeouts};
 use super::metrics::{CacheName, Metrics};
 use super::provider::Shape;
 use super::reports::Written;
 use super::trouble::{Code, Trouble};
+use super::work::{MAX_REGISTRIES, Work, host};
 use crate::collect::Carriers;
 use crate::decision::SubjectAnswer;
 use crate::subjects::Contents;
@@ -112,58 +112,6 @@ struct Times {
 const SHORTEST: Duration = Duration::from_millis(20);
 /// Nor is one piece of content that takes the place of so many others.
 const LARGEST: usize = 256 * 1024;
-
-/// How much may be done at registries at once.
-struct Work {
-    /// In all.
-    places: Arc<Semaphore>,
-    /// At one registry: one that hangs must not stop what is asked of others.
-    of_registry: Cache<String, Arc<Semaphore>>,
-    per_registry: usize,
-    /// How many may wait for something.
-    waiting: Arc<Semaphore>,
-    patience: Duration,
-}
-
-/// Registries whose places are remembered. What is forgotten in use only gets a few more, of those
-/// that there are in all.
-const MAX_REGISTRIES: u64 = 10_000;
-
-impl Work {
-    fn new(limits: &Limits, timeouts: &Timeouts) -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(limits.work)),
-            of_registry: Cache::builder()
-                .max_capacity(MAX_REGISTRIES)
-                .time_to_idle(Duration::from_secs(3600))
-                .build(),
-            per_registry: limits.work_per_registry,
-            waiting: Arc::new(Semaphore::new(limits.waiting)),
-            patience: timeouts.work.0,
-        }
-    }
-
-    /// `work` with a place, within its time.
-    async fn bounded<V>(
-        &self,
-        repository: &str,
-        work: BoxFuture<'static, Result<V, Trouble>>,
-    ) -> impl Future<Output = Result<V, Trouble>> + use<V> {
-        let host = host(repository).to_owned();
-        let per_registry = self.per_registry;
-        let new = async move { Arc::new(Semaphore::new(per_registry)) };
-        let own = self.of_registry.get_with(host, new).await;
-        let (all, patience) = (Arc::clone(&self.places), self.patience);
-        async move {
-            let bounded = async {
-                let _own = own.acquire().await.map_err(|_| ending())?;
-                let _place = all.acquire().await.map_err(|_| ending())?;
-                work.await
-            };
-            tokio::time::timeout(patience, bounded).await.map_err(|_| Trouble::deadline())?
-        }
-    }
-}
 
 /// What belongs to a repository.
 trait OfRepository {
@@ -405,10 +353,7 @@ impl Caches {
             return Ok(value);
         }
         self.metrics.cache(name, false);
-        let Ok(waiting) = Arc::clone(&self.work.waiting).try_acquire_owned() else {
-            let what = "too many wait for registries already (limits.waiting); ask again";
-            return Err(Trouble::new(Code::Internal, what));
-        };
+        let waiting = self.work.waiting()?;
         // Only who does the work needs a place for it; who waits for them does not.
         // It is large: by its address, so that it is not carried about on the stack.
         let work: BoxFuture<'static, Result<V, Trouble>> = Box::pin(work());
@@ -428,15 +373,6 @@ impl Caches {
 
 /// What a cache needs to find an entry, about, and its time.
 const ENTRY: usize = 512;
-
-/// The registry of a repository.
-fn host(repository: &str) -> &str {
-    repository.split('/').next().unwrap_or_default()
-}
-
-fn ending() -> Trouble {
-    Trouble::new(Code::Internal, "the verifier is ending")
-}
 
 fn weight(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)

@@ -11,6 +11,7 @@
 //! | `engine` | one question about one image, from the caches or from the registry |
 //! | `keeping` | a repository with what is kept of it |
 //! | `caches` | what is kept, for how long, and who asks when many want the same |
+//! | `work` | how much is done at registries at once |
 //! | `trouble` | whether what went wrong will pass |
 //! | `watch` | the policy, read again when it changes |
 //! | `metrics` | what is counted |
@@ -27,6 +28,7 @@ mod reports;
 mod run;
 mod trouble;
 mod watch;
+mod work;
 
 pub use config::{Config, ConfigError};
 pub use run::{Running, StartError, start};

@@ -431,3 +431,66 @@ fn signature_finding(signature: &SignatureAnswer) -> Finding {
         error_reason: (!signature.accepted).then(error),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Verdict;
+
+    fn answer(signatures: usize, message: &str) -> Told {
+        let digest = Digest::sha256(b"x");
+        let signature = SignatureAnswer {
+            artifact: digest,
+            tag: None,
+            signer: "release".to_owned(),
+            accepted: false,
+            identity: None,
+            issuer: None,
+            signed_at: None,
+            predicate_type: None,
+            checks: Vec::new(),
+            warnings: Vec::new(),
+            code: None,
+            message: Some(message.to_owned()),
+        };
+        let subject = SubjectAnswer {
+            digest,
+            media_type: "m".to_owned(),
+            kind: Kind::Manifest,
+            platform: None,
+            verified: false,
+            signatures: vec![signature; signatures],
+            passed_over: Vec::new(),
+            reasons: Vec::new(),
+        };
+        let answer = Answer {
+            verdict: Verdict::Refused,
+            reference: "r".to_owned(),
+            digest: Some(digest),
+            policy: None,
+            index_policy: None,
+            platforms: Vec::new(),
+            subjects: vec![subject],
+            reasons: Vec::new(),
+            warnings: vec![message.to_owned()],
+        };
+        Told::Answer { answer: Box::new(answer), media_type: None, kept: None }
+    }
+
+    #[test]
+    fn what_strangers_say_is_cut_with_a_mark_and_the_rest_is_counted() {
+        let long = "é".repeat(MAX_TEXT);
+        for shape in [Shape::V1, Shape::V2] {
+            let manner = Manner { shape, audit: false };
+            let few = written(manner, &answer(1, &long), "r").unwrap();
+            let text = String::from_utf8(few.rest.to_vec()).unwrap();
+            assert!(text.contains('…') && !text.contains(&long), "{text}");
+            // What is told of a thousand signatures is what is told of some dozens.
+            let many = written(manner, &answer(1000, &long), "r").unwrap();
+            assert!(many.bytes() < 300 * MAX_TEXT, "{}", many.bytes());
+        }
+        let many = written(Manner { shape: Shape::V1, audit: false }, &answer(1000, "no"), "r");
+        let text = String::from_utf8(many.unwrap().rest.to_vec()).unwrap();
+        assert!(text.contains("and 936 more"), "{text}");
+    }
+}
