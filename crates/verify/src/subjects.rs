@@ -224,9 +224,11 @@ impl Contents {
         &self.top
     }
 
-    /// How many images are in it.
-    pub fn images(&self) -> usize {
-        self.found.manifests().count()
+    /// About how many bytes it takes, for who keeps it.
+    pub fn bytes(&self) -> usize {
+        let platforms = self.found.platforms().map(|(_, platform)| words(platform).sum::<usize>());
+        let entries = self.found.descriptors().map(weight);
+        weight(&self.top) + entries.chain(platforms).sum::<usize>()
     }
 
     /// What of it has to be signed for these machines.
@@ -247,6 +249,20 @@ fn few(top: Digest, found: usize) -> Result<(), FindSubjectsError> {
         true => Ok(()),
         false => Err(FindSubjectsError::TooManyEntries { top, found }),
     }
+}
+
+/// About how many bytes a descriptor takes. Strangers choose what is in it.
+fn weight(entry: &Descriptor) -> usize {
+    let texts = [Some(&entry.media_type), entry.artifact_type.as_ref(), entry.data.as_ref()];
+    let texts = texts.into_iter().flatten().chain(&entry.urls).map(String::len);
+    let annotations = entry.annotations.iter().map(|(name, value)| 64 + name.len() + value.len());
+    512 + texts.chain(annotations).sum::<usize>()
+}
+
+fn words(platform: &Platform) -> impl Iterator<Item = usize> {
+    let Platform { os, architecture, variant, os_version, os_features } = platform;
+    let words = [Some(os), Some(architecture), variant.as_ref(), os_version.as_ref()];
+    words.into_iter().flatten().chain(os_features).map(|word| 24 + word.len())
 }
 
 fn is_long(platform: &Platform) -> bool {

@@ -4,7 +4,7 @@ use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use portolan_registry::ErrorClass;
 use portolan_registry::images::{self, Place};
 
-use crate::collect::{CollectError, Limits, collect};
+use crate::collect::{CollectError, Limits, Sought, collect};
 use crate::decision::{self, Answer, Examined, Question};
 use crate::subjects::{self, FindSubjectsError};
 
@@ -46,7 +46,7 @@ pub async fn verify(
     };
     let examined: Vec<Examined> = stream::iter(decision::needed(&image, rule.index_policy))
         .map(|subject| async move {
-            let found = collect(place, subject, limits).await?;
+            let found = collect(place, subject, Sought::everything(), limits).await?;
             Ok::<_, CollectError>(Examined::new(rule, subject.clone(), found, now))
         })
         .buffered(SUBJECTS_AT_ONCE)

@@ -20,6 +20,7 @@ mod report;
 mod rootdisk;
 mod server;
 mod synthetic;
+mod verify;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -43,6 +44,8 @@ enum Suite {
     Agent,
     /// Host against image beside NFD: the whole command, its memory, evaluation alone, all facts
     Compat,
+    /// The verifier beside Ratify: cold, warm, in batches, with TLS and mTLS; memory
+    Verify,
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -65,6 +68,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
+        Suite::Verify if cfg!(debug_assertions) => {
+            return verify::again_as_release(args.runs, args.output.as_deref());
+        }
+        Suite::Verify => verify::run(args.runs)?,
         Suite::Crash { kills } => return crash::run(*kills),
         Suite::Images(images) => return rootdisk::images(images),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),

@@ -88,7 +88,10 @@ fn present(part: &Part) -> Option<PathBuf> {
     match part.make {
         Make::Apt { at, accepts, .. } => find::installed(part.name, at, accepts),
         Make::Go { accepts, .. } => find::installed(part.name, None, accepts),
-        Make::GoFolder { .. } | Make::Image { .. } | Make::Kernel { .. } => None,
+        Make::GoSource { .. }
+        | Make::GoFolder { .. }
+        | Make::Image { .. }
+        | Make::Kernel { .. } => None,
     }
 }
 
@@ -115,6 +118,14 @@ fn make(part: &Part, cache: &Cache, have: &Toolbox, count: (usize, usize)) -> Re
             cache.part(part.name, part.version, &go::recipe(recipe, module)?, |to| {
                 let started = announce();
                 go::build(module, package, set, &to.join(file))?;
+                done(started);
+                Ok(())
+            })?
+        }
+        Make::GoSource { module, of, package } => {
+            cache.part(part.name, part.version, &go::recipe(recipe, module)?, |to| {
+                let started = announce();
+                go::build_in_source(module, of, package, &to.join(file))?;
                 done(started);
                 Ok(())
             })?

@@ -33,26 +33,42 @@ pub(crate) fn recipe(recipe: Recipe, module: &str) -> Result<Recipe> {
 
 /// `go build` of one main package to the file `to`.
 pub(crate) fn build(module: &str, package: &str, set: &[&str], to: &Path) -> Result<()> {
+    build_at(&module_dir(module), package, set, to)
+}
+
+/// The same inside a copy of the source of the Go module `of`, which is gone afterwards.
+pub(crate) fn build_in_source(module: &str, of: &str, package: &str, to: &Path) -> Result<()> {
+    let copy = tempfile::tempdir().context("make a folder for the source")?;
+    let from = source(module, of)?;
+    copy_tree(&from, copy.path()).with_context(|| format!("copy {}", from.display()))?;
+    build_at(copy.path(), package, &[], to)
+}
+
+fn build_at(dir: &Path, package: &str, set: &[&str], to: &Path) -> Result<()> {
     let linker = set.iter().fold("-s -w".to_owned(), |all, one| format!("{all} -X {one}"));
-    let mut command = go(module);
+    let mut command = go(dir);
     command.arg("build").args(FLAGS).args(["-ldflags", &linker]).arg("-o").arg(to).arg(package);
     run(command).map(drop)
 }
 
+/// Where the source of the Go module `of` is, which is downloaded and compared with go.sum.
+fn source(module: &str, of: &str) -> Result<PathBuf> {
+    let mut download = go(&module_dir(module));
+    download.args(["mod", "download", "-json", of]);
+    let told: serde_json::Value = serde_json::from_str(&run(download)?)?;
+    let dir = told["Dir"].as_str().with_context(|| format!("go tells no folder for {of}"))?;
+    Ok(dir.into())
+}
+
 /// Copies `folder` of the source of the Go module `of`.
 pub(crate) fn copy_folder(module: &str, of: &str, folder: &str, to: &Path) -> Result<()> {
-    let mut download = go(module);
-    download.args(["mod", "download", of]);
-    run(download)?;
-    let mut list = go(module);
-    list.args(["list", "-mod=readonly", "-m", "-f", "{{.Dir}}", of]);
-    let from = PathBuf::from(run(list)?.trim()).join(folder);
+    let from = source(module, of)?.join(folder);
     copy_tree(&from, to).with_context(|| format!("copy {}", from.display()))
 }
 
-fn go(module: &str) -> Command {
+fn go(dir: &Path) -> Command {
     let mut command = Command::new("go");
-    command.current_dir(module_dir(module));
+    command.current_dir(dir);
     // Static, so that the same file runs on the host and in an image of its own. The other two
     // keep a developer's own settings from changing what is built.
     command.env("CGO_ENABLED", "0").env("GOFLAGS", "").env("GOWORK", "off");

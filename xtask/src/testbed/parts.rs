@@ -43,6 +43,9 @@ pub(crate) enum Make {
         set: &'static [&'static str],
         accepts: Accepts,
     },
+    /// `go build package` inside a copy of the source of the Go module `of`, whose own go.sum
+    /// pins the rest.
+    GoSource { module: &'static str, of: &'static str, package: &'static str },
     /// A folder of a Go module's source, copied.
     GoFolder { module: &'static str, of: &'static str, folder: &'static str },
     /// The kernel that a Debian metapackage stands for, unpacked and not installed: a folder with
@@ -166,11 +169,22 @@ pub(crate) const PARTS: &[Part] = &[
     ),
     registry_tool("oras", "v1.3.1", "oras.land/oras/cmd/oras", &[E2e]),
     registry_tool("regctl", "v0.11.7", "github.com/regclient/regclient/cmd/regctl", &[E2e]),
-    registry_tool("olareg", "v0.1.2", "github.com/olareg/olareg/cmd/olareg", &[E2e]),
+    registry_tool("olareg", "v0.1.2", "github.com/olareg/olareg/cmd/olareg", &[E2e, Bench]),
     // What signs images everywhere else: the version in use and the one before, whose signatures
     // have another form.
     registry_tool("cosign", "v3.1.3", "github.com/sigstore/cosign/v3/cmd/cosign", &[E2e]),
-    registry_tool("cosign2", "v2.6.5", "github.com/sigstore/cosign/v2/cmd/cosign", &[E2e]),
+    registry_tool("cosign2", "v2.6.5", "github.com/sigstore/cosign/v2/cmd/cosign", &[E2e, Bench]),
+    // What answers Gatekeeper elsewhere, to measure against.
+    Part {
+        name: "ratify",
+        version: "v1.4.6",
+        make: Make::GoSource {
+            module: "ratify",
+            of: "github.com/ratify-project/ratify",
+            package: "./cmd/ratify",
+        },
+        uses: &[Bench],
+    },
     // Who signs images, to agree with.
     registry_tool("notation", "v1.3.2", "github.com/notaryproject/notation/cmd/notation", &[E2e]),
     // What tells whether a host fits an image, to agree with and to measure against.
@@ -421,6 +435,7 @@ mod tests {
         let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed");
         for row in PARTS {
             let (Make::Go { module, package: pinned, .. }
+            | Make::GoSource { module, of: pinned, .. }
             | Make::GoFolder { module, of: pinned, .. }) = row.make
             else {
                 continue;

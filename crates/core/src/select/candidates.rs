@@ -155,6 +155,11 @@ impl Candidates {
         self.entries.len()
     }
 
+    /// Every entry as it is listed, of whatever kind.
+    pub fn descriptors(&self) -> impl Iterator<Item = &Descriptor> {
+        self.entries.iter().map(|entry| &entry.descriptor)
+    }
+
     /// Every platform that an entry or its config names.
     pub fn platforms(&self) -> impl Iterator<Item = (&Descriptor, &Platform)> {
         self.entries.iter().flat_map(|entry| {

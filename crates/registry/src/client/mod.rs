@@ -85,8 +85,13 @@ pub struct Pushed {
     pub descriptor: Descriptor,
 }
 
+/// Is told of every request that was put on the wire: whom it went to, and the status of the answer,
+/// if there was one.
+pub type Observer = Arc<dyn Fn(&str, Option<u16>) + Send + Sync>;
+
 struct Shared {
     settings: Arc<Settings>,
+    observer: Option<Observer>,
     connections: Connections,
     auth: AuthState,
     gates: Mutex<HashMap<Host, Arc<Gates>>>,
@@ -104,10 +109,20 @@ struct Gates {
 impl Client {
     /// A client for all registries. Connections are made, and certificates read, when first needed.
     pub fn new(settings: Settings, credentials: CredentialStore) -> Result<Self, ClientError> {
+        Self::observed(settings, credentials, None)
+    }
+
+    /// The same, with somebody who is told of every request.
+    pub fn observed(
+        settings: Settings,
+        credentials: CredentialStore,
+        observer: Option<Observer>,
+    ) -> Result<Self, ClientError> {
         let settings = Arc::new(settings);
         Ok(Self(Arc::new(Shared {
             connections: Connections::new(settings.clone()),
             settings,
+            observer,
             auth: AuthState::new(credentials),
             gates: Mutex::default(),
             list_locks: Mutex::default(),

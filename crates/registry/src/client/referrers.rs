@@ -1,5 +1,7 @@
 //! What refers to a manifest: signatures, attestations, compatibility artifacts.
 
+use std::collections::BTreeSet;
+
 use ::http::Method;
 use ::http::header::ACCEPT;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
@@ -48,24 +50,59 @@ impl Remote {
         found.map_err(|failure| self.upstream.error(&step, failure))
     }
 
+    /// The digests of all that is on either list: the registry's own, and the one under a tag, which
+    /// some writers keep although there is an API, and which registries then do not read. Nothing is
+    /// looked up, and reading ends soon after `limit` are found: a set larger than that is not all.
+    pub async fn referring(
+        &self,
+        subject: &Digest,
+        limit: usize,
+    ) -> Result<BTreeSet<Digest>, ClientError> {
+        let step = Step::ListReferrers(*subject);
+        for mirror in self.list_mirrors() {
+            match self.referring_from(&mirror, subject, limit).await {
+                Ok(found) => return Ok(found),
+                Err(failure) => pass_over_list(&mirror, &failure),
+            }
+        }
+        let found = self.referring_from(&self.upstream, subject, limit).await;
+        found.map_err(|failure| self.upstream.error(&step, failure))
+    }
+
+    async fn referring_from(
+        &self,
+        endpoint: &Endpoint,
+        subject: &Digest,
+        limit: usize,
+    ) -> Result<BTreeSet<Digest>, Failure> {
+        let (by_api, by_tag) = tokio::try_join!(
+            self.referrers_by_api(endpoint, subject, None, limit),
+            self.list_under_tag(endpoint, subject),
+        )?;
+        let digests = |list: Vec<Descriptor>| list.into_iter().map(|entry| entry.digest);
+        Ok(digests(by_api.unwrap_or_default()).chain(digests(by_tag)).collect())
+    }
+
     async fn referrers_from(
         &self,
         endpoint: &Endpoint,
         subject: &Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>, Failure> {
-        match self.referrers_by_api(endpoint, subject, artifact_type).await? {
+        match self.referrers_by_api(endpoint, subject, artifact_type, usize::MAX).await? {
             Some(found) => Ok(found),
             None => self.referrers_by_tag(endpoint, subject, artifact_type).await,
         }
     }
 
-    /// None when the registry has no referrers API.
+    /// None when the registry has no referrers API. No page is asked for when there are more than
+    /// `limit` already.
     async fn referrers_by_api(
         &self,
         endpoint: &Endpoint,
         subject: &Digest,
         artifact_type: Option<&str>,
+        limit: usize,
     ) -> Result<Option<Vec<Descriptor>>, Failure> {
         let mut found = Vec::new();
         let mut first = endpoint.url(&format!("referrers/{subject}"));
@@ -99,6 +136,9 @@ impl Remote {
                 })),
                 None => found.extend(entries),
             }
+            if found.len() > limit {
+                break;
+            }
         }
         Ok(Some(found))
     }
@@ -109,15 +149,26 @@ impl Remote {
         subject: &Digest,
         artifact_type: Option<&str>,
     ) -> Result<Vec<Descriptor>, Failure> {
+        let listed = self.list_under_tag(endpoint, subject).await?;
+        self.of_type(endpoint, listed, artifact_type, &mut { MAX_LOOKUPS }).await
+    }
+
+    async fn list_under_tag(
+        &self,
+        endpoint: &Endpoint,
+        subject: &Digest,
+    ) -> Result<Vec<Descriptor>, Failure> {
         let list = match self.manifest_from(endpoint, &super::fallback::list_target(subject)).await
         {
             Ok(fetched) => fetched.document,
             Err(failure) if failure.class() == ErrorClass::NotFound => return Ok(Vec::new()),
             Err(failure) => return Err(failure),
         };
-        // Someone's own tag that happens to have this name is no list: nothing refers to the subject.
-        let Document::Index(index) = list else { return Ok(Vec::new()) };
-        self.of_type(endpoint, index.manifests, artifact_type, &mut { MAX_LOOKUPS }).await
+        match list {
+            Document::Index(index) => Ok(index.manifests),
+            // Someone's own tag that happens to have this name is no list: nothing is on it.
+            Document::Manifest(_) => Ok(Vec::new()),
+        }
     }
 
     /// The entries that are of this type. Those that do not say what they are, are looked up.

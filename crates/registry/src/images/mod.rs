@@ -5,6 +5,7 @@ mod blob;
 mod error;
 mod platform;
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use bytes::Bytes;
@@ -200,6 +201,22 @@ impl Place {
                 let (layout, subject) = (layout.clone(), *subject);
                 let artifact_type = artifact_type.map(str::to_owned);
                 Ok(blocking(move || layout.referrers(&subject, artifact_type.as_deref())).await?)
+            }
+        }
+    }
+
+    /// The digests of all that refers to `subject`, as [`Remote::referring`] finds them: where there
+    /// are more than `limit`, not all.
+    pub async fn referring(
+        &self,
+        subject: &Digest,
+        limit: usize,
+    ) -> Result<BTreeSet<Digest>, ImageError> {
+        match self {
+            Self::Remote(remote) => Ok(remote.referring(subject, limit).await?),
+            Self::Layout(_) => {
+                let listed = self.referrers(subject, None).await?;
+                Ok(listed.into_iter().map(|entry| entry.digest).collect())
             }
         }
     }

@@ -28,6 +28,8 @@ pub struct Limits {
     /// How long a request's head may take, and how long a connection may wait for its next
     /// request.
     pub header_timeout: Duration,
+    /// How long a connection may take to begin its first request.
+    pub opening_timeout: Duration,
     /// How long a peer may leave unread what was written to it.
     pub idle_timeout: Duration,
     /// How long a TLS handshake may take.
@@ -41,6 +43,7 @@ impl Default for Limits {
         Self {
             max_connections: 1024,
             header_timeout: Duration::from_secs(30),
+            opening_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(30),
@@ -120,7 +123,7 @@ pub async fn run(
             router: router.clone(),
             watcher: graceful.watcher(),
             idle: limits.idle_timeout,
-            opening: limits.header_timeout,
+            opening: limits.opening_timeout,
             handshake: limits.handshake_timeout,
         };
         connections.spawn(async move {

@@ -166,7 +166,8 @@ pub(super) fn write(uid: &str, ruling: &Ruling) -> Value {
     json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
 }
 
-fn cut(text: &str, bytes: usize) -> String {
+/// The beginning of a text that is too long, with a mark.
+pub(super) fn cut(text: &str, bytes: usize) -> String {
     match text.len() <= bytes {
         true => text.to_owned(),
         false => format!("{}…", &text[..text.floor_char_boundary(bytes - '…'.len_utf8())]),

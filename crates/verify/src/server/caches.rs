@@ -4,7 +4,9 @@
 //! |---|---|---|
 //! | what a tag is | repository and tag | a short time |
 //! | what is in an image | repository and digest | as long as it is used: it cannot change |
+//! | manifests and blobs of signatures | repository and digest | the same |
 //! | what came of a subject | repository, descriptor and generation of the policy | longer for a yes than for a no |
+//! | an answer as it is written | the key as it was asked, and a generation | no longer than any of what it was made of |
 //!
 //! Everything is under its repository: that somebody may read a digest in one does not mean that it
 //! is in another, or trusted there. Each is bounded, by entries or by bytes.
@@ -16,15 +18,19 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use moka::Expiry;
 use moka::future::Cache;
 use portolan_core::{Descriptor, Digest};
-use tokio::sync::Semaphore;
 
 use super::config::{CacheConfig, Limits, Timeouts};
 use super::metrics::{CacheName, Metrics};
+use super::provider::Shape;
+use super::reports::Written;
 use super::trouble::{Code, Trouble};
+use super::work::{MAX_REGISTRIES, Work, host};
+use crate::collect::Carriers;
 use crate::decision::SubjectAnswer;
 use crate::subjects::Contents;
 
@@ -64,66 +70,48 @@ impl VerdictKey {
     }
 }
 
+/// What is known, and until when that may be said without asking again.
+#[derive(Debug, Clone)]
+pub(super) struct Kept<V> {
+    pub(super) value: V,
+    pub(super) until: Instant,
+}
+
+/// An answer as it is written, under a policy.
+pub(super) struct KeptAnswer {
+    pub(super) written: Arc<Written>,
+    pub(super) generation: u64,
+    /// The earliest end of all that it was made of.
+    pub(super) until: Instant,
+}
+
 /// All caches, and the gate before the work that fills them.
 pub(super) struct Caches {
-    tags: Cache<TagKey, Digest>,
+    tags: Cache<TagKey, Kept<Digest>>,
     images: Cache<ImageKey, Arc<Contents>>,
-    verdicts: Cache<VerdictKey, Arc<SubjectAnswer>>,
+    contents: Cache<ImageKey, Bytes>,
+    verdicts: Cache<VerdictKey, Kept<Arc<SubjectAnswer>>>,
+    /// One for each shape: an answer is found by nothing but the key as it came.
+    answers: [Cache<Box<str>, Arc<KeptAnswer>>; 2],
+    /// Where what counted was last found at a registry. It decides what is asked for first, and
+    /// nothing else.
+    carriers: Cache<String, Carriers>,
+    times: Times,
     work: Work,
     metrics: Arc<Metrics>,
 }
 
-/// How much may be done at registries at once.
-struct Work {
-    /// In all.
-    places: Arc<Semaphore>,
-    /// At one registry: one that hangs must not stop what is asked of others.
-    of_registry: Cache<String, Arc<Semaphore>>,
-    per_registry: usize,
-    /// How many may wait for something.
-    waiting: Arc<Semaphore>,
-    patience: Duration,
+/// For how long what may change is believed.
+struct Times {
+    tag: Duration,
+    verified: Duration,
+    refused: Duration,
 }
 
-/// Registries whose places are remembered. What is forgotten in use only gets a few more, of those
-/// that there are in all.
-const MAX_REGISTRIES: u64 = 10_000;
-
-impl Work {
-    fn new(limits: &Limits, timeouts: &Timeouts) -> Self {
-        Self {
-            places: Arc::new(Semaphore::new(limits.work)),
-            of_registry: Cache::builder()
-                .max_capacity(MAX_REGISTRIES)
-                .time_to_idle(Duration::from_secs(3600))
-                .build(),
-            per_registry: limits.work_per_registry,
-            waiting: Arc::new(Semaphore::new(limits.waiting)),
-            patience: timeouts.work.0,
-        }
-    }
-
-    /// `work` with a place, within its time.
-    async fn bounded<V>(
-        &self,
-        repository: &str,
-        work: BoxFuture<'static, Result<V, Trouble>>,
-    ) -> impl Future<Output = Result<V, Trouble>> + use<V> {
-        let host = repository.split('/').next().unwrap_or_default().to_owned();
-        let per_registry = self.per_registry;
-        let new = async move { Arc::new(Semaphore::new(per_registry)) };
-        let own = self.of_registry.get_with(host, new).await;
-        let (all, patience) = (Arc::clone(&self.places), self.patience);
-        async move {
-            let bounded = async {
-                let _own = own.acquire().await.map_err(|_| ending())?;
-                let _place = all.acquire().await.map_err(|_| ending())?;
-                work.await
-            };
-            tokio::time::timeout(patience, bounded).await.map_err(|_| Trouble::deadline())?
-        }
-    }
-}
+/// An answer that will be gone sooner is not worth keeping.
+const SHORTEST: Duration = Duration::from_millis(20);
+/// Nor is one piece of content that takes the place of so many others.
+const LARGEST: usize = 256 * 1024;
 
 /// What belongs to a repository.
 trait OfRepository {
@@ -148,20 +136,38 @@ impl OfRepository for VerdictKey {
     }
 }
 
-/// A yes is kept longer than a no: a signature that is missing may be on its way.
-struct ByVerdict {
-    verified: Duration,
-    refused: Duration,
+/// Each when its own time is over.
+struct WhenOver;
+
+impl<K, V> Expiry<K, Kept<V>> for WhenOver {
+    fn expire_after_create(&self, _: &K, kept: &Kept<V>, now: Instant) -> Option<Duration> {
+        Some(kept.until.saturating_duration_since(now))
+    }
+
+    fn expire_after_update(
+        &self,
+        key: &K,
+        kept: &Kept<V>,
+        now: Instant,
+        _: Option<Duration>,
+    ) -> Option<Duration> {
+        self.expire_after_create(key, kept, now)
+    }
 }
 
-impl Expiry<VerdictKey, Arc<SubjectAnswer>> for ByVerdict {
-    fn expire_after_create(
+impl<K> Expiry<K, Arc<KeptAnswer>> for WhenOver {
+    fn expire_after_create(&self, _: &K, kept: &Arc<KeptAnswer>, now: Instant) -> Option<Duration> {
+        Some(kept.until.saturating_duration_since(now))
+    }
+
+    fn expire_after_update(
         &self,
-        _: &VerdictKey,
-        answer: &Arc<SubjectAnswer>,
-        _: Instant,
+        key: &K,
+        kept: &Arc<KeptAnswer>,
+        now: Instant,
+        _: Option<Duration>,
     ) -> Option<Duration> {
-        Some(if answer.verified { self.verified } else { self.refused })
+        self.expire_after_create(key, kept, now)
     }
 }
 
@@ -172,27 +178,47 @@ impl Caches {
         timeouts: &Timeouts,
         metrics: Arc<Metrics>,
     ) -> Self {
-        let tags = Cache::builder().max_capacity(config.tags).time_to_live(config.tag_ttl.0);
+        let tags = Cache::builder().max_capacity(config.tags).expire_after(WhenOver);
         let images = Cache::builder()
             .max_capacity(config.image_bytes)
             .weigher(|key: &ImageKey, value: &Arc<Contents>| {
-                // A descriptor with its platform, and what the cache needs to find it.
-                weight(512 + key.repository.len() + 512 * value.images())
+                weight(ENTRY + key.repository.len() + value.bytes())
+            })
+            .time_to_idle(config.image_idle.0);
+        let contents = Cache::builder()
+            .max_capacity(config.content_bytes)
+            .weigher(|key: &ImageKey, value: &Bytes| {
+                weight(ENTRY + key.repository.len() + value.len())
             })
             .time_to_idle(config.image_idle.0);
         let verdicts = Cache::builder()
             .max_capacity(config.verdict_bytes)
-            .weigher(|key: &VerdictKey, value: &Arc<SubjectAnswer>| {
-                weight(512 + key.repository.len() + text_bytes(value))
+            .weigher(|key: &VerdictKey, value: &Kept<Arc<SubjectAnswer>>| {
+                let names = key.repository.len() + key.media_type.len();
+                weight(ENTRY + names + text_bytes(&value.value))
             })
-            .expire_after(ByVerdict {
-                verified: config.verified_ttl.0,
-                refused: config.refused_ttl.0,
-            });
+            .expire_after(WhenOver);
+        let answers = || {
+            Cache::builder()
+                .max_capacity(config.answer_bytes)
+                .weigher(|key: &Box<str>, value: &Arc<KeptAnswer>| {
+                    weight(ENTRY + key.len() + value.written.bytes())
+                })
+                .expire_after(WhenOver)
+                .build()
+        };
         Self {
             tags: tags.build(),
             images: images.build(),
+            contents: contents.build(),
             verdicts: verdicts.build(),
+            answers: [answers(), answers()],
+            carriers: Cache::new(MAX_REGISTRIES),
+            times: Times {
+                tag: config.tag_ttl.0,
+                verified: config.verified_ttl.0,
+                refused: config.refused_ttl.0,
+            },
             work: Work::new(limits, timeouts),
             metrics,
         }
@@ -203,11 +229,23 @@ impl Caches {
         &self,
         key: TagKey,
         work: impl FnOnce() -> F,
-    ) -> Result<Digest, Trouble>
+    ) -> Result<Kept<Digest>, Trouble>
     where
         F: Future<Output = Result<Digest, Trouble>> + Send + 'static,
     {
-        self.get(CacheName::Tag, &self.tags, key, work).await
+        let time = self.times.tag;
+        let kept = || {
+            let work = work();
+            // From before it was asked: who answers slowly is not believed for longer.
+            let until = Instant::now() + time;
+            async move { Ok(Kept { value: work.await?, until }) }
+        };
+        self.get(CacheName::Tag, &self.tags, key, kept).await
+    }
+
+    /// What a digest is does not change; how it is answered may be kept as long as a yes.
+    pub(super) fn forever(&self, digest: Digest) -> Kept<Digest> {
+        Kept { value: digest, until: Instant::now() + self.times.verified }
     }
 
     /// What is in the image.
@@ -222,7 +260,7 @@ impl Caches {
         self.get(CacheName::Image, &self.images, key, work).await
     }
 
-    /// Keeps what is in an image that was come by in another way.
+    /// The cache of images, for who learns what is in one while asking for something else.
     pub(super) fn images(&self) -> Cache<ImageKey, Arc<Contents>> {
         self.images.clone()
     }
@@ -232,11 +270,70 @@ impl Caches {
         &self,
         key: VerdictKey,
         work: impl FnOnce() -> F,
-    ) -> Result<Arc<SubjectAnswer>, Trouble>
+    ) -> Result<Kept<Arc<SubjectAnswer>>, Trouble>
     where
         F: Future<Output = Result<Arc<SubjectAnswer>, Trouble>> + Send + 'static,
     {
-        self.get(CacheName::Verdict, &self.verdicts, key, work).await
+        let Times { verified, refused, .. } = self.times;
+        let kept = || {
+            let work = work();
+            let asked = Instant::now();
+            async move {
+                let value = work.await?;
+                // A signature that is missing may be on its way.
+                let until = asked + if value.verified { verified } else { refused };
+                Ok(Kept { value, until })
+            }
+        };
+        self.get(CacheName::Verdict, &self.verdicts, key, kept).await
+    }
+
+    /// A manifest or blob of a signature, if it is kept.
+    pub(super) async fn content(&self, key: &ImageKey) -> Option<Bytes> {
+        let kept = self.contents.get(key).await;
+        self.metrics.cache(CacheName::Content, kept.is_some());
+        kept
+    }
+
+    /// Keeps one, which has that digest.
+    pub(super) async fn keep_content(&self, key: ImageKey, bytes: Bytes) {
+        if bytes.len() <= LARGEST {
+            // Of its own: what came in may be a part of something larger.
+            self.contents.insert(key, Bytes::copy_from_slice(&bytes)).await;
+        }
+    }
+
+    /// The answer to a key, if it was given under this generation and nothing in it is over.
+    pub(super) async fn answer(
+        &self,
+        shape: Shape,
+        key: &str,
+        generation: u64,
+    ) -> Option<Arc<KeptAnswer>> {
+        let kept = self.answers[shape as usize].get(key).await;
+        let kept = kept.filter(|kept| kept.generation == generation);
+        self.metrics.cache(CacheName::Answer, kept.is_some());
+        kept
+    }
+
+    /// Keeps the answer to a key.
+    pub(super) async fn keep_answer(&self, shape: Shape, key: &str, answer: KeptAnswer) {
+        if answer.until.saturating_duration_since(Instant::now()) >= SHORTEST {
+            self.answers[shape as usize].insert(key.into(), Arc::new(answer)).await;
+        }
+    }
+
+    /// Where to look first in a repository of this registry.
+    pub(super) async fn first(&self, repository: &str) -> Carriers {
+        self.carriers.get(host(repository)).await.unwrap_or(Carriers::ALL)
+    }
+
+    /// Notes where that was which counted.
+    pub(super) async fn found(&self, repository: &str, carriers: Carriers) {
+        let host = host(repository);
+        if self.carriers.get(host).await != Some(carriers) {
+            self.carriers.insert(host.to_owned(), carriers).await;
+        }
     }
 
     async fn get<K, V, F>(
@@ -256,10 +353,7 @@ impl Caches {
             return Ok(value);
         }
         self.metrics.cache(name, false);
-        let Ok(waiting) = Arc::clone(&self.work.waiting).try_acquire_owned() else {
-            let what = "too many wait for registries already (limits.waiting); ask again";
-            return Err(Trouble::new(Code::Internal, what));
-        };
+        let waiting = self.work.waiting()?;
         // Only who does the work needs a place for it; who waits for them does not.
         // It is large: by its address, so that it is not carried about on the stack.
         let work: BoxFuture<'static, Result<V, Trouble>> = Box::pin(work());
@@ -277,9 +371,8 @@ impl Caches {
     }
 }
 
-fn ending() -> Trouble {
-    Trouble::new(Code::Internal, "the verifier is ending")
-}
+/// What a cache needs to find an entry, about, and its time.
+const ENTRY: usize = 512;
 
 fn weight(bytes: usize) -> u32 {
     u32::try_from(bytes).unwrap_or(u32::MAX)
@@ -290,6 +383,7 @@ fn text_bytes(answer: &SubjectAnswer) -> usize {
     let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
     let signatures = answer.signatures.iter().map(|one| {
         400 + text(&one.tag)
+            + one.warnings.iter().map(|warning| 24 + warning.len()).sum::<usize>()
             + one.signer.len()
             + text(&one.identity)
             + text(&one.issuer)
@@ -298,5 +392,5 @@ fn text_bytes(answer: &SubjectAnswer) -> usize {
     });
     let over = answer.passed_over.iter().map(|one| 100 + one.why.len());
     let reasons = answer.reasons.iter().map(|one| 50 + one.message.len());
-    signatures.chain(over).chain(reasons).sum()
+    answer.media_type.len() + signatures.chain(over).chain(reasons).sum::<usize>()
 }

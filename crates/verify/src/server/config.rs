@@ -46,8 +46,8 @@ pub struct Config {
     /// Headers that carry a trace id; the first that is there counts.
     #[serde(default)]
     pub trace_headers: Vec<String>,
-    /// `[tls]`
-    pub tls: TlsConfig,
+    /// `[tls]`; may be left out where only this machine can ask, such as a proxy beside it.
+    pub tls: Option<TlsConfig>,
     /// `[admission]`
     #[serde(default)]
     pub admission: AdmissionConfig,
@@ -162,8 +162,9 @@ pub struct Limits {
     pub work_per_registry: usize,
     /// Questions that wait for work, their own or that of others: 10000; more are told to come back.
     pub waiting: usize,
-    /// Of all that is attached to one subject: 16 MiB. Times `work`, this is what strangers' images
-    /// can make the verifier hold at once.
+    /// Of all that is attached to one subject, with the manifests that it comes in: 16 MiB. One more
+    /// manifest for each request under way may come on top before it is noticed; times `work`, this
+    /// is about what strangers' images can make the verifier hold at once.
     pub evidence_bytes: usize,
     /// Connections at once: 1024.
     pub connections: usize,
@@ -217,8 +218,13 @@ pub struct CacheConfig {
     pub verified_ttl: Span,
     /// That it is not: `"10s"`. Signatures that come late are seen that late.
     pub refused_ttl: Span,
-    /// Bytes of verdicts, about: 32 MiB.
+    /// Bytes of verdicts, about: 16 MiB.
     pub verdict_bytes: u64,
+    /// Bytes of manifests and blobs of signatures, about; they go as images do: 8 MiB.
+    pub content_bytes: u64,
+    /// Bytes of answers as they are written, about, in each of the two shapes: 8 MiB. None is kept
+    /// for longer than what it was made of.
+    pub answer_bytes: u64,
     /// How often the policy is looked at: `"5s"`.
     pub policy_poll: Span,
 }
@@ -232,7 +238,9 @@ impl Default for CacheConfig {
             image_bytes: 16 * 1024 * 1024,
             verified_ttl: Span::seconds(60),
             refused_ttl: Span::seconds(10),
-            verdict_bytes: 32 * 1024 * 1024,
+            verdict_bytes: 16 * 1024 * 1024,
+            content_bytes: 8 * 1024 * 1024,
+            answer_bytes: 8 * 1024 * 1024,
             policy_poll: Span::seconds(5),
         }
     }
@@ -342,6 +350,10 @@ impl Config {
         if *body_bytes > 64 * 1024 * 1024 {
             return Some("limits.body_bytes is at most 64 MiB");
         }
+        let addresses = [Some(self.listen), self.admission.listen];
+        if self.tls.is_none() && addresses.iter().flatten().any(|one| !one.ip().is_loopback()) {
+            return Some("without [tls], listen and admission.listen must be loopback addresses");
+        }
         if self.cache.refused_ttl > self.cache.verified_ttl {
             return Some("cache.refused_ttl must not be above cache.verified_ttl");
         }
@@ -421,6 +433,10 @@ mod tests {
             let error = parse(&format!("{LEAST}{more}")).unwrap_err();
             assert!(matches!(error, ConfigError::Contradiction { .. }), "{more}: {error}");
         }
+        let without = |listen: &str| parse(&format!("listen = \"{listen}\"\npolicy = \"p\"\n"));
+        assert!(without("127.0.0.1:6001").unwrap().tls.is_none());
+        assert!(without("[::1]:6001").unwrap().tls.is_none());
+        assert!(matches!(without("0.0.0.0:6001"), Err(ConfigError::Contradiction { .. })));
     }
 
     #[test]

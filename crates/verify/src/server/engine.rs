@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
@@ -10,12 +11,13 @@ use portolan_core::{Digest, Platform, Reference, RegistryReference, Target};
 use portolan_registry::client::Client;
 use portolan_registry::images::Place;
 
-use super::caches::{Caches, ImageKey, TagKey, VerdictKey};
+use super::caches::{Caches, ImageKey, Kept, TagKey, VerdictKey};
 use super::config::{Exempt, Pods};
-use super::metrics::{Metrics, Outcome};
+use super::keeping::Keeping;
+use super::metrics::{Metrics, Outcome, Selected};
 use super::trouble::{Code, Trouble};
 use super::watch::{InForce, Watched};
-use crate::collect::{Limits, collect};
+use crate::collect::{Carriers, Collected, Collector, Limits, Sought};
 use crate::decision::{self, Answer, Examined, Question, SubjectAnswer, Verdict};
 use crate::pod::{self, PodSpec};
 use crate::policy::{PlatformDefault, Rule};
@@ -56,6 +58,8 @@ pub(super) enum Told {
         answer: Box<Answer>,
         /// What the reference named is of this type; none where nothing was resolved.
         media_type: Option<String>,
+        /// How long it may be told again, and under which generation; none where it is not worth it.
+        kept: Option<(Instant, u64)>,
     },
 }
 
@@ -66,12 +70,33 @@ impl Told {
             Self::Answer { answer, .. } => answer.verdict == Verdict::Verified,
         }
     }
+
+    /// For who counts.
+    pub(super) fn outcome(&self) -> Outcome {
+        match self {
+            Self::Exempt(_) => Outcome::Exempt,
+            Self::Answer { answer, .. } => match answer.verdict {
+                Verdict::Verified => Outcome::Verified,
+                Verdict::Refused => Outcome::Refused,
+                Verdict::NoPolicy => Outcome::NoPolicy,
+            },
+        }
+    }
+
+    /// Why not, in one line.
+    pub(super) fn reasons(&self) -> String {
+        let Self::Answer { answer, .. } = self else { return String::new() };
+        let subjects = answer.subjects.iter().flat_map(|subject| &subject.reasons);
+        let all: Vec<_> =
+            answer.reasons.iter().chain(subjects).map(|one| one.message.as_str()).collect();
+        all.join("; ")
+    }
 }
 
 /// Everything that answering needs.
 pub(super) struct Engine {
     pub(super) client: Client,
-    pub(super) caches: Caches,
+    pub(super) caches: Arc<Caches>,
     pub(super) watched: Arc<Watched>,
     pub(super) exempt: Exempt,
     pub(super) pods: Pods,
@@ -91,12 +116,7 @@ impl Engine {
     pub(super) async fn verify(&self, asked: Asked<'_>) -> Result<Told, Trouble> {
         let told = self.decide(asked).await;
         match &told {
-            Ok(Told::Exempt(_)) => self.metrics.outcome(Outcome::Exempt),
-            Ok(Told::Answer { answer, .. }) => self.metrics.outcome(match answer.verdict {
-                Verdict::Verified => Outcome::Verified,
-                Verdict::Refused => Outcome::Refused,
-                Verdict::NoPolicy => Outcome::NoPolicy,
-            }),
+            Ok(told) => self.metrics.outcome(told.outcome()),
             Err(trouble) => self.metrics.trouble(trouble.code),
         }
         told
@@ -123,7 +143,7 @@ impl Engine {
                     let top = place.resolve(Some(&Target::Tag(tag))).await;
                     Ok(top.map_err(|error| Trouble::of_image(&error))?.digest)
                 };
-                self.caches.tag(key, work).await?
+                self.caches.tag(key, work).await?.value
             }
         };
         Ok(format!("{name}@{digest}"))
@@ -138,26 +158,37 @@ impl Engine {
         let in_force = self.watched.now();
         let Some(rule) = in_force.policy.rule(reference) else {
             let answer = Box::new(decision::no_policy(reference));
-            return Ok(Told::Answer { answer, media_type: None });
+            return Ok(Told::Answer { answer, media_type: None, kept: None });
         };
         let wanted = self.wanted(rule, &in_force, machines);
         let question = Question { reference, rule, wanted: &wanted, now: Timestamp::now() };
+        let mode = mode(machines, rule);
         let contents = self.contents(in_registry(reference)?, &spot).await?;
+        let Kept { value: contents, mut until } = contents;
         let media_type = Some(contents.top().media_type.clone());
         let image = contents.subjects(&wanted, rule.missing);
         let image = match image.map_err(|error| Trouble::of_subjects(&error))? {
             Ok(image) => image,
             Err(refusal) => {
+                self.metrics.selection(mode, Selected::Nothing);
                 let answer = Box::new(decision::not_found(&question, &refusal));
-                return Ok(Told::Answer { answer, media_type });
+                let kept = Some((until, in_force.generation));
+                return Ok(Told::Answer { answer, media_type, kept });
             }
         };
+        self.metrics.selection(
+            mode,
+            if image.index().is_some() { Selected::OfIndex } else { Selected::Single },
+        );
         let needed = decision::needed(&image, rule.index_policy);
         let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, &in_force));
         let asking: Vec<_> = asking.collect();
-        let subjects = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
+        let told: Vec<Kept<_>> = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
+        // No longer than any of what it is made of.
+        until = told.iter().map(|one| one.until).fold(until, Instant::min);
+        let subjects = told.into_iter().map(|one| one.value).collect();
         let answer = Box::new(decision::combine(&question, &image, subjects));
-        Ok(Told::Answer { answer, media_type })
+        Ok(Told::Answer { answer, media_type, kept: Some((until, in_force.generation)) })
     }
 
     fn spot(&self, reference: &RegistryReference) -> Spot {
@@ -202,9 +233,9 @@ impl Engine {
         &self,
         reference: &RegistryReference,
         spot: &Spot,
-    ) -> Result<Arc<Contents>, Trouble> {
-        let digest = match reference.target() {
-            Target::Digest(digest) => digest,
+    ) -> Result<Kept<Arc<Contents>>, Trouble> {
+        let Kept { value: digest, until } = match reference.target() {
+            Target::Digest(digest) => self.caches.forever(digest),
             Target::Tag(tag) => {
                 let key = TagKey { repository: Arc::clone(&spot.name), tag: tag.to_string() };
                 let (place, name, images) =
@@ -227,7 +258,8 @@ impl Engine {
         };
         let key = ImageKey { repository: Arc::clone(&spot.name), digest };
         let place = spot.place.clone();
-        self.caches.image(key, || by_digest(place, digest)).await
+        let value = self.caches.image(key, || by_digest(place, digest)).await?;
+        Ok(Kept { value, until })
     }
 
     async fn subject(
@@ -236,16 +268,31 @@ impl Engine {
         subject: &Subject,
         rule: &Arc<Rule>,
         in_force: &InForce,
-    ) -> Result<SubjectAnswer, Trouble> {
+    ) -> Result<Kept<SubjectAnswer>, Trouble> {
         let key = VerdictKey::new(&spot.name, &subject.descriptor, in_force.generation);
         let work = || {
+            let (place, name) = (spot.place.clone(), Arc::clone(&spot.name));
+            let keeping = Keeping { place, name, caches: Arc::clone(&self.caches) };
             let (rule, metrics) = (Arc::clone(rule), Arc::clone(&self.metrics));
-            examine(spot.place.clone(), subject.clone(), rule, (self.limits, metrics))
+            examine(keeping, subject.clone(), rule, (self.limits, metrics))
         };
-        let answer = self.caches.verdict(key, work).await?;
+        let Kept { value: answer, until } = self.caches.verdict(key, work).await?;
         // Another index may list the same image for another machine.
         let Subject { kind, platform, .. } = subject.clone();
-        Ok(SubjectAnswer { kind, platform, ..SubjectAnswer::clone(&answer) })
+        let value = SubjectAnswer { kind, platform, ..SubjectAnswer::clone(&answer) };
+        Ok(Kept { value, until })
+    }
+}
+
+/// Where the machines of a question come from, in a word.
+fn mode(machines: Machines<'_>, rule: &Rule) -> &'static str {
+    match (machines, &rule.platforms) {
+        (Machines::Pod(_), _) => "pod",
+        (Machines::Named([_, ..]), _) => "named",
+        (Machines::Named([]), PlatformDefault::Host) => "host",
+        (Machines::Named([]), PlatformDefault::Nodes) => "nodes",
+        (Machines::Named([]), PlatformDefault::All) => "all",
+        (Machines::Named([]), PlatformDefault::List(_)) => "list",
     }
 }
 
@@ -256,22 +303,66 @@ async fn by_digest(place: Place, digest: Digest) -> Result<Arc<Contents>, Troubl
     Ok(Arc::new(contents.map_err(|error| Trouble::of_subjects(&error))?))
 }
 
+/// What comes of a subject. Where more evidence can only help, it is looked for first where what
+/// counted was last found at this registry, and elsewhere only if that is not enough.
 async fn examine(
-    place: Place,
+    keeping: Keeping,
     subject: Subject,
     rule: Arc<Rule>,
     (limits, metrics): (Limits, Arc<Metrics>),
 ) -> Result<Arc<SubjectAnswer>, Trouble> {
-    let found = collect(&place, &subject, &limits).await;
-    let found = found.map_err(|error| Trouble::of_collecting(&error))?;
-    metrics.subject_examined();
-    // Judging is arithmetic, which must not hold up who only waits.
-    let judged = tokio::task::spawn_blocking(move || {
-        let now = Timestamp::now();
-        decision::decide_subject(&rule, &Examined::new(&rule, subject, found, now), now)
-    });
-    let judged = judged.await.map_err(|error| Trouble::new(Code::Internal, error.to_string()))?;
+    let begun = Instant::now();
+    let sought = Sought::of(&rule);
+    let first = match sought.more_only_helps() {
+        true => keeping.caches.first(&keeping.name).await,
+        false => Carriers::ALL,
+    };
+    let mut collector = Collector::new(&keeping, subject.descriptor.digest, sought, &limits);
+    let failed = |error| Trouble::of_collecting(&error);
+    let mut found = collector.look(first).await.map_err(failed)?;
+    let mut judged = judge(&rule, &subject, found.clone()).await?;
+    if !judged.verified && first != Carriers::ALL {
+        let Collected { evidence, passed_over } =
+            collector.look(first.others()).await.map_err(failed)?;
+        found.evidence.extend(evidence);
+        found.passed_over.extend(passed_over);
+        judged = judge(&rule, &subject, found).await?;
+    }
+    if let Some(carriers) = carriers(&judged) {
+        keeping.caches.found(&keeping.name, carriers).await;
+    }
+    metrics.subject_examined(judged.verified, begun.elapsed());
     Ok(Arc::new(judged))
+}
+
+/// So much arithmetic is done where it is; more would hold up who only waits.
+const FEW_JUDGEMENTS: usize = 4;
+
+async fn judge(
+    rule: &Arc<Rule>,
+    subject: &Subject,
+    found: Collected,
+) -> Result<SubjectAnswer, Trouble> {
+    let judge = |rule: &Rule, subject: Subject, found: Collected| {
+        let now = Timestamp::now();
+        decision::decide_subject(rule, &Examined::new(rule, subject, found, now), now)
+    };
+    let subject = subject.clone();
+    if found.evidence.len() * rule.signers.len() <= FEW_JUDGEMENTS {
+        return Ok(judge(rule, subject, found));
+    }
+    let rule = Arc::clone(rule);
+    let judged = tokio::task::spawn_blocking(move || judge(&rule, subject, found));
+    judged.await.map_err(|error| Trouble::new(Code::Internal, error.to_string()))
+}
+
+/// Where all that counts was found; none where nothing did, or where it was in both.
+fn carriers(judged: &SubjectAnswer) -> Option<Carriers> {
+    let mut accepted =
+        judged.signatures.iter().filter(|one| one.accepted).map(|one| one.tag.is_some());
+    let first = accepted.next().filter(|_| judged.verified)?;
+    let all = accepted.all(|one| one == first);
+    all.then_some(if first { Carriers::TAGS } else { Carriers::REFERRERS })
 }
 
 fn in_registry(reference: &Reference) -> Result<&RegistryReference, Trouble> {

@@ -1,5 +1,6 @@
 //! Routes, bounds, deadlines, trace ids. What an answer is made of is elsewhere.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,16 +20,14 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::{self, Ruling};
+use super::caches::KeptAnswer;
 use super::config::{Limits, Mode, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
 use super::metrics::{Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
-use super::reports::{self, Context, Value};
+use super::reports::{self, Manner, Stamp, Value, Written};
 use super::trouble::{Code, Trouble};
 use crate::contract::{self, Key};
-
-const UNWRITTEN: &str =
-    r#"{"kind":"ProviderResponse","response":{"systemError":"the answer cannot be written"}}"#;
 
 /// What every request may use.
 pub(super) struct App {
@@ -95,16 +94,10 @@ fn text(status: StatusCode, text: String) -> Response {
     response
 }
 
-fn json(status: u16, document: &impl serde::Serialize) -> Response {
-    let failed = StatusCode::INTERNAL_SERVER_ERROR;
-    let (status, bytes) = match serde_json::to_vec(document) {
-        Ok(bytes) => (StatusCode::from_u16(status).unwrap_or(failed), bytes),
-        // Nothing written here has a name that is no text, which is all that could fail; an empty
-        // answer that says yes would be worse than one too many lines here.
-        Err(_) => (failed, UNWRITTEN.as_bytes().to_vec()),
-    };
-    let mut response = Response::new(Body::from(bytes));
-    *response.status_mut() = status;
+fn json(status: u16, body: Vec<u8>) -> Response {
+    let mut response = Response::new(Body::from(body));
+    *response.status_mut() =
+        StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let kind = HeaderValue::from_static("application/json");
     response.headers_mut().insert(header::CONTENT_TYPE, kind);
     response
@@ -135,21 +128,20 @@ async fn provide(app: &App, shape: Shape, purpose: Purpose, request: Request) ->
     let counted = Counted::new(&app.metrics, call);
     let deadline = counted.2 + (timeout - app.timeouts.margin.0);
     let trace = trace(&app.trace_headers, request.headers());
-    let answered = match keys(app, request, deadline).await {
-        Err(refused) => {
-            tracing::warn!(trace, error = refused.message, "a request was not answered");
-            provider::system_error(shape, refused)
-        }
-        Ok(keys) => answer(app, shape, purpose, (&trace, deadline), keys).await,
+    let answered = match body(request.into_body(), app.limits.body_bytes, deadline).await {
+        Err(refused) => Err(refused),
+        Ok(bytes) => match provider::read(&bytes, &app.limits) {
+            Err(refused) => Err(refused),
+            Ok(keys) => Ok(answer(app, shape, purpose, (&trace, deadline), keys).await),
+        },
     };
+    let answered = answered.unwrap_or_else(|refused| {
+        tracing::warn!(trace, error = refused.message, "a request was not answered");
+        provider::system_error(shape, refused)
+    });
     let milliseconds = u64::try_from(counted.2.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(trace, ?purpose, status = answered.status, milliseconds, "answered");
-    json(answered.status, &answered)
-}
-
-async fn keys(app: &App, request: Request, until: Instant) -> Result<Vec<String>, NotAnswered> {
-    let body = body(request.into_body(), app.limits.body_bytes, until).await?;
-    provider::read(&body, &app.limits)
+    json(answered.status, answered.body)
 }
 
 async fn body(body: Body, limit: usize, until: Instant) -> Result<Bytes, NotAnswered> {
@@ -169,32 +161,74 @@ async fn answer(
     shape: Shape,
     purpose: Purpose,
     (trace, until): (&str, Instant),
-    keys: Vec<String>,
+    keys: Vec<Cow<'_, str>>,
 ) -> ProviderResponse {
+    let stamp = Stamp { trace, now: Timestamp::now() };
+    let write = |told: Vec<Result<Value, Trouble>>, keys: Vec<_>| {
+        let told: Vec<_> = keys.into_iter().zip(told).collect();
+        provider::answer(shape, purpose, app.transient, &stamp, &told)
+    };
+    // Where all is known there is nothing to wait for, and nobody to wait behind.
+    if let Some(told) = all_known(app, shape, purpose, trace, &keys).await {
+        return write(told, keys);
+    }
     let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
         let what = "too many requests are being answered (limits.requests); ask again";
         return provider::system_error(shape, NotAnswered::new(503, what));
     };
-    let audit = app.mode == Mode::Audit;
-    let context = Context { shape, trace, now: Timestamp::now(), audit };
-    let context = &context;
+    let manner = Manner { shape, audit: app.mode == Mode::Audit };
     let answers = keys.iter().map(|key| async move {
         let told = match purpose {
-            Purpose::Verify => verify(app, context, key, until).await,
+            Purpose::Verify => verify(app, manner, key, (trace, until)).await,
             Purpose::Mutate => mutate(app, key, until).await,
         };
         if let Err(trouble) = &told {
-            tracing::warn!(trace, key, error = trouble.text(), "no answer");
+            tracing::warn!(trace, key = key.as_ref(), error = trouble.text(), "no answer");
         }
         match told {
-            Err(trouble) if audit && purpose == Purpose::Verify => {
-                Ok(reports::audited_trouble(context, trouble.text()))
+            Err(trouble) if manner.audit && purpose == Purpose::Verify => {
+                let written = reports::audited_trouble(manner, &trouble.text())?;
+                Ok(Value::Report(Arc::new(written)))
             }
             told => told,
         }
     });
     let told = at_once(answers).await;
-    provider::answer(shape, purpose, app.transient, keys.into_iter().zip(told).collect())
+    write(told, keys)
+}
+
+/// What is told of every key, if all of it is known.
+async fn all_known(
+    app: &App,
+    shape: Shape,
+    purpose: Purpose,
+    trace: &str,
+    keys: &[Cow<'_, str>],
+) -> Option<Vec<Result<Value, Trouble>>> {
+    if purpose != Purpose::Verify {
+        return None;
+    }
+    let generation = app.engine.watched.now().generation;
+    let mut known = Vec::with_capacity(keys.len());
+    for key in keys {
+        known.push(app.engine.caches.answer(shape, key, generation).await?);
+    }
+    let tell = |(key, kept): (&Cow<'_, str>, Arc<KeptAnswer>)| Ok(retell(app, trace, key, &kept));
+    Some(keys.iter().zip(known).map(tell).collect())
+}
+
+/// What was told before, counted and logged as if it were new.
+fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
+    app.metrics.outcome(kept.written.outcome);
+    log(trace, key, &kept.written);
+    Value::Report(Arc::clone(&kept.written))
+}
+
+fn log(trace: &str, key: &str, written: &Written) {
+    match &written.refused {
+        Some(reasons) => tracing::info!(trace, key, reasons = reasons.as_ref(), "refused"),
+        None => tracing::debug!(trace, key, outcome = ?written.outcome, "let in"),
+    }
 }
 
 fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
@@ -208,18 +242,28 @@ fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
 
 async fn verify(
     app: &App,
-    context: &Context<'_>,
-    key: &str,
-    until: Instant,
+    manner: Manner,
+    text: &str,
+    (trace, until): (&str, Instant),
 ) -> Result<Value, Trouble> {
-    let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
+    let (caches, generation) = (&app.engine.caches, app.engine.watched.now().generation);
+    if let Some(kept) = caches.answer(manner.shape, text, generation).await {
+        return Ok(retell(app, trace, text, &kept));
+    }
+    let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     let asked = Asked {
         namespace: key.namespace(),
         reference: key.reference(),
         machines: Machines::Named(key.platforms()),
     };
-    let told = in_time(app, asked, until, context.trace).await?;
-    Ok(reports::value(context, &told, &repository(key.reference())))
+    let told = in_time(app, asked, until).await?;
+    let written = Arc::new(reports::written(manner, &told, &repository(key.reference()))?);
+    log(trace, text, &written);
+    if let Told::Answer { kept: Some((until, generation)), .. } = told {
+        let written = Arc::clone(&written);
+        caches.keep_answer(manner.shape, text, KeptAnswer { written, generation, until }).await;
+    }
+    Ok(Value::Report(written))
 }
 
 async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
@@ -234,35 +278,15 @@ async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> 
 }
 
 /// The answer, if there is one in time. What was begun goes on and is there for who asks next.
-async fn in_time(
-    app: &App,
-    asked: Asked<'_>,
-    until: Instant,
-    trace: &str,
-) -> Result<Told, Trouble> {
+async fn in_time(app: &App, asked: Asked<'_>, until: Instant) -> Result<Told, Trouble> {
     // Who comes too late begins nothing: it would go on without anybody to wait for it.
     if Instant::now() >= until {
         return Err(late(app));
     }
-    let told = match timeout_at(until, app.engine.verify(asked)).await {
-        Ok(told) => told?,
-        Err(_) => return Err(late(app)),
-    };
-    let reference = asked.reference.to_string();
-    match &told {
-        Told::Exempt(why) => tracing::debug!(trace, reference, why, "exempt"),
-        Told::Answer { answer, .. } if told.is_yes() => {
-            let warnings = answer.warnings.join("; ");
-            tracing::debug!(trace, reference, warnings, "verified");
-        }
-        Told::Answer { answer, .. } => {
-            let subjects = answer.subjects.iter().flat_map(|subject| &subject.reasons);
-            let reasons: Vec<_> =
-                answer.reasons.iter().chain(subjects).map(|one| one.message.as_str()).collect();
-            tracing::info!(trace, reference, reasons = reasons.join("; "), "refused");
-        }
+    match timeout_at(until, app.engine.verify(asked)).await {
+        Ok(told) => told,
+        Err(_) => Err(late(app)),
     }
-    Ok(told)
 }
 
 /// What comes of all of these in their order, a few at a time.
@@ -301,7 +325,7 @@ async fn admit(app: &App, request: Request) -> Response {
             tracing::warn!(trace, error = message, "an AdmissionReview was not answered");
             app.metrics.admission("denied");
             let ruling = Ruling { allowed: false, message: Some(message), warnings: Vec::new() };
-            return json(status, &admission::write("", &ruling));
+            return json(status, admission::write("", &ruling).to_string().into_bytes());
         }
     };
     let ruling = judge(app, &request, &trace, deadline).await;
@@ -312,7 +336,7 @@ async fn admit(app: &App, request: Request) -> Response {
         (false, _) => "denied",
     });
     tracing::debug!(trace, uid = request.uid, allowed = ruling.allowed, "answered");
-    json(200, &admission::write(&request.uid, &ruling))
+    json(200, admission::write(&request.uid, &ruling).to_string().into_bytes())
 }
 
 /// Every image of the pod, for every machine that it might run on.
@@ -327,7 +351,8 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
         let what = "too many requests are being answered (limits.requests); try again";
         return admission::rule(vec![what.to_owned()], audit);
     };
-    let looks = to_look_at.images.iter().map(|image| async {
+    let pod = &to_look_at.pod;
+    let looks = to_look_at.images.iter().map(|image| async move {
         let told = match image.parse::<Reference>() {
             Err(error) => {
                 app.metrics.trouble(Code::BadKey);
@@ -335,11 +360,16 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
             }
             Ok(reference) => {
                 let namespace = request.namespace.as_deref();
-                let machines = Machines::Pod(&to_look_at.pod);
+                let machines = Machines::Pod(pod);
                 let asked = Asked { namespace, reference: &reference, machines };
-                in_time(app, asked, until, trace).await
+                in_time(app, asked, until).await
             }
         };
+        if let Ok(told) = &told
+            && !told.is_yes()
+        {
+            tracing::info!(trace, image, reasons = told.reasons(), "refused");
+        }
         let complaint = admission::complaint(image, &told);
         if let (Err(_), Some(error)) = (&told, &complaint) {
             tracing::warn!(trace, error, "no answer");

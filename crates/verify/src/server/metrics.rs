@@ -3,6 +3,8 @@
 //! No series is named after an image, a namespace or a key: strangers choose those, and each would
 //! be kept for ever. Every series that can exist from the beginning does, at zero.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::encoding::text;
@@ -16,6 +18,8 @@ use super::trouble::Code;
 
 type One = [(&'static str, &'static str); 1];
 type Two = [(&'static str, &'static str); 2];
+/// With the name of a registry.
+type Named = [(&'static str, String); 2];
 
 /// In milliseconds, as Ratify's dashboards expect.
 const VERIFY_BUCKETS: [f64; 26] = [
@@ -28,19 +32,35 @@ const MUTATE_BUCKETS: [f64; 19] = [
     1100.0, 1200.0, 1400.0, 1600.0, 1800.0,
 ];
 
+const VERIFIER_BUCKETS: [f64; 12] =
+    [0.0, 10.0, 50.0, 100.0, 200.0, 300.0, 400.0, 600.0, 800.0, 1100.0, 1500.0, 2000.0];
+
+/// Registries that are counted by their names; strangers may name more.
+const MAX_HOSTS: usize = 32;
+/// All that are not.
+const OTHER_HOSTS: &str = "other";
+/// Statuses that are counted by themselves; of others only the kind.
+const STATUSES: [u16; 13] = [200, 206, 301, 302, 307, 401, 403, 404, 429, 500, 502, 503, 504];
+
 /// Which cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CacheName {
     Tag,
     Image,
+    Content,
     Verdict,
+    Answer,
 }
 
 impl CacheName {
+    const ALL: [Self; 5] = [Self::Tag, Self::Image, Self::Content, Self::Verdict, Self::Answer];
+
     fn word(self) -> &'static str {
         match self {
             Self::Tag => "tag",
             Self::Image => "image",
+            Self::Content => "content",
+            Self::Answer => "answer",
             Self::Verdict => "verdict",
         }
     }
@@ -52,6 +72,29 @@ pub(super) enum Call {
     Verify,
     Mutate,
     Admission,
+}
+
+/// What came of looking for the images of some machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Selected {
+    /// Images of an index.
+    OfIndex,
+    /// The one image that there is.
+    Single,
+    /// The index has nothing for one of them.
+    Nothing,
+}
+
+impl Selected {
+    const ALL: [Self; 3] = [Self::OfIndex, Self::Single, Self::Nothing];
+
+    fn word(self) -> &'static str {
+        match self {
+            Self::OfIndex => "selected",
+            Self::Single => "single",
+            Self::Nothing => "not_found",
+        }
+    }
 }
 
 /// What came of one image in a call.
@@ -88,10 +131,18 @@ pub(super) struct Metrics {
     verify: Histogram,
     mutate: Histogram,
     admission: Histogram,
+    verifiers: Family<One, Histogram, fn() -> Histogram>,
     system_errors: Family<One, Counter>,
+    registry_requests: Family<Named, Counter>,
+    hosts: Mutex<BTreeSet<String>>,
     outcomes: Family<One, Counter>,
+    /// Those of the family by their place in [`Outcome::ALL`]: counted for each key.
+    outcome: Vec<Counter>,
     admissions: Family<One, Counter>,
     caches: Family<Two, Counter>,
+    /// Likewise, miss before hit.
+    cache: Vec<[Counter; 2]>,
+    selections: Family<Two, Counter>,
     subjects: Counter,
     in_flight: Gauge,
     reloads: Family<One, Counter>,
@@ -106,10 +157,16 @@ impl Metrics {
             verify: Histogram::new(VERIFY_BUCKETS),
             mutate: Histogram::new(MUTATE_BUCKETS),
             admission: Histogram::new(VERIFY_BUCKETS),
+            verifiers: Family::new_with_constructor(|| Histogram::new(VERIFIER_BUCKETS)),
             system_errors: Family::default(),
+            registry_requests: Family::default(),
+            hosts: Mutex::default(),
             outcomes: Family::default(),
+            outcome: Vec::new(),
             admissions: Family::default(),
             caches: Family::default(),
+            cache: Vec::new(),
+            selections: Family::default(),
             subjects: Counter::default(),
             in_flight: Gauge::default(),
             reloads: Family::default(),
@@ -120,15 +177,27 @@ impl Metrics {
             drop(all.system_errors.get_or_create(&[("error", code.word())]));
         }
         for outcome in Outcome::ALL {
-            drop(all.outcomes.get_or_create(&[("outcome", outcome.word())]));
+            let counter = all.outcomes.get_or_create(&[("outcome", outcome.word())]).clone();
+            all.outcome.push(counter);
+        }
+        for success in ["false", "true"] {
+            drop(all.verifiers.get_or_create(&[("success", success)]));
+        }
+        for mode in ["all", "host", "list", "named", "nodes", "pod"] {
+            for selected in Selected::ALL {
+                let labels = [("mode", mode), ("outcome", selected.word())];
+                drop(all.selections.get_or_create(&labels));
+            }
         }
         for outcome in ["allowed", "audited", "denied"] {
             drop(all.admissions.get_or_create(&[("outcome", outcome)]));
         }
-        for cache in [CacheName::Tag, CacheName::Image, CacheName::Verdict] {
-            for result in ["hit", "miss"] {
-                drop(all.caches.get_or_create(&[("cache", cache.word()), ("result", result)]));
-            }
+        for cache in CacheName::ALL {
+            let counter = |result| {
+                let labels = [("cache", cache.word()), ("result", result)];
+                all.caches.get_or_create(&labels).clone()
+            };
+            all.cache.push([counter("miss"), counter("hit")]);
         }
         for result in ["taken", "refused"] {
             drop(all.reloads.get_or_create(&[("result", result)]));
@@ -154,6 +223,18 @@ impl Metrics {
             format!("Images without an answer because of trouble, by its kind, {ratify}"),
             self.system_errors.clone(),
         );
+        r.register(
+            "ratify_verifier_duration",
+            format!(
+                "Milliseconds to fetch and judge what is attached to one index or image, {ratify}"
+            ),
+            self.verifiers.clone(),
+        );
+        r.register(
+            "ratify_registry_request_count",
+            format!("Requests to registries, by what they answered, {ratify}"),
+            self.registry_requests.clone(),
+        );
         let own = r.sub_registry_with_prefix("portolan_verifier");
         own.register(
             "admission_request",
@@ -170,6 +251,11 @@ impl Metrics {
             "cache_requests",
             "Looks into a cache, by whether it was there",
             self.caches.clone(),
+        );
+        own.register(
+            "platform_selection",
+            "Images resolved for machines, by who named the machines and what came of it",
+            self.selections.clone(),
         );
         own.register(
             "subjects_examined",
@@ -204,7 +290,9 @@ impl Metrics {
     }
 
     pub(super) fn outcome(&self, outcome: Outcome) {
-        self.outcomes.get_or_create(&[("outcome", outcome.word())]).inc();
+        if let Some(counter) = self.outcome.get(outcome as usize) {
+            counter.inc();
+        }
     }
 
     pub(super) fn trouble(&self, code: Code) {
@@ -217,12 +305,40 @@ impl Metrics {
     }
 
     pub(super) fn cache(&self, cache: CacheName, hit: bool) {
-        let result = if hit { "hit" } else { "miss" };
-        self.caches.get_or_create(&[("cache", cache.word()), ("result", result)]).inc();
+        if let Some(counters) = self.cache.get(cache as usize) {
+            counters[usize::from(hit)].inc();
+        }
     }
 
-    pub(super) fn subject_examined(&self) {
+    pub(super) fn selection(&self, mode: &'static str, selected: Selected) {
+        self.selections.get_or_create(&[("mode", mode), ("outcome", selected.word())]).inc();
+    }
+
+    pub(super) fn subject_examined(&self, verified: bool, took: Duration) {
         self.subjects.inc();
+        let success = if verified { "true" } else { "false" };
+        let milliseconds = took.as_secs_f64() * 1000.0;
+        self.verifiers.get_or_create(&[("success", success)]).observe(milliseconds);
+    }
+
+    /// A request went to a registry; none where there was no answer.
+    pub(super) fn registry_request(&self, host: &str, status: Option<u16>) {
+        let host = self.host(host);
+        let status = match status {
+            None => "none".to_owned(),
+            Some(status) if STATUSES.contains(&status) => status.to_string(),
+            Some(status) => format!("{}xx", status / 100),
+        };
+        let labels = [("status_code", status), ("registry_host", host)];
+        self.registry_requests.get_or_create(&labels).inc();
+    }
+
+    fn host(&self, host: &str) -> String {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        if hosts.len() < MAX_HOSTS && !hosts.contains(host) {
+            hosts.insert(host.to_owned());
+        }
+        if hosts.contains(host) { host.to_owned() } else { OTHER_HOSTS.to_owned() }
     }
 
     pub(super) fn policy(&self, taken: bool, generation: u64) {
@@ -239,5 +355,43 @@ impl Metrics {
             // Writing to a text cannot fail; half of one would be taken for the truth.
             Err(_) => String::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_outcome_and_cache_is_counted_as_itself() {
+        let metrics = Metrics::new();
+        for outcome in Outcome::ALL {
+            metrics.outcome(outcome);
+            let sample =
+                format!("portolan_verifier_images_total{{outcome=\"{}\"}} 1", outcome.word());
+            assert!(metrics.text().contains(&sample), "{sample}");
+        }
+        for cache in CacheName::ALL {
+            metrics.cache(cache, true);
+            let word = cache.word();
+            let sample = format!("{{cache=\"{word}\",result=\"hit\"}} 1");
+            assert!(metrics.text().contains(&sample), "{sample}");
+        }
+    }
+
+    #[test]
+    fn strangers_cannot_make_more_series_than_there_are_places() {
+        let metrics = Metrics::new();
+        for n in 0..10_000_u16 {
+            metrics.registry_request(&format!("r{n}.example"), Some(n));
+        }
+        let text = metrics.text();
+        let series = text.lines().filter(|line| line.starts_with("ratify_registry_request_count"));
+        let most = (MAX_HOSTS + 1) * (STATUSES.len() + 70);
+        assert!(series.count() <= most);
+        assert!(text.contains("registry_host=\"other\""));
+        metrics.registry_request("r1.example", None);
+        let sample = "ratify_registry_request_count_total{status_code=\"none\",registry_host=\"r1.example\"} 1";
+        assert!(metrics.text().contains(sample), "{}", metrics.text());
     }
 }

@@ -9,7 +9,9 @@
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
 //! | `admission` | AdmissionReviews in and out |
 //! | `engine` | one question about one image, from the caches or from the registry |
+//! | `keeping` | a repository with what is kept of it |
 //! | `caches` | what is kept, for how long, and who asks when many want the same |
+//! | `work` | how much is done at registries at once |
 //! | `trouble` | whether what went wrong will pass |
 //! | `watch` | the policy, read again when it changes |
 //! | `metrics` | what is counted |
@@ -19,12 +21,14 @@ mod caches;
 pub mod config;
 mod engine;
 mod http;
+mod keeping;
 mod metrics;
 mod provider;
 mod reports;
 mod run;
 mod trouble;
 mod watch;
+mod work;
 
 pub use config::{Config, ConfigError};
 pub use run::{Running, StartError, start};

@@ -4,17 +4,23 @@
 //! breakdown without a word of why. So every answer here is a `ProviderResponse`, also to what is
 //! no request.
 
-use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
+use serde::Deserialize;
+
+use super::admission::cut;
 use super::config::{Limits, TransientErrors};
-use super::reports::Value;
+use super::reports::{Stamp, Value};
 use super::trouble::Trouble;
+
+/// Of an error; what registries say may be longer.
+const MAX_ERROR: usize = 4000;
 
 /// Which generation of Ratify the asking template was written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape {
-    V1,
-    V2,
+    V1 = 0,
+    V2 = 1,
 }
 
 impl Shape {
@@ -27,14 +33,20 @@ impl Shape {
 }
 
 #[derive(Deserialize)]
-struct Request {
-    request: Keys,
+struct Request<'a> {
+    #[serde(borrow)]
+    request: Keys<'a>,
 }
 
 #[derive(Deserialize)]
-struct Keys {
-    keys: Vec<String>,
+struct Keys<'a> {
+    #[serde(borrow)]
+    keys: Vec<Key<'a>>,
 }
+
+/// Of the request's own bytes, unless something in it was escaped.
+#[derive(Deserialize)]
+struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// A request that is not answered, with the status that says so.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,8 +62,8 @@ impl NotAnswered {
 }
 
 /// The keys of a request.
-pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Vec<String>, NotAnswered> {
-    let request: Request = serde_json::from_slice(body).map_err(|error| {
+pub(super) fn read<'a>(body: &'a [u8], limits: &Limits) -> Result<Vec<Cow<'a, str>>, NotAnswered> {
+    let request: Request<'a> = serde_json::from_slice(body).map_err(|error| {
         NotAnswered::new(400, format!("the body is no ProviderRequest with request.keys: {error}"))
     })?;
     let keys = request.request.keys;
@@ -62,40 +74,14 @@ pub(super) fn read(body: &[u8], limits: &Limits) -> Result<Vec<String>, NotAnswe
         );
         return Err(NotAnswered::new(413, what));
     }
-    Ok(keys)
+    Ok(keys.into_iter().map(|Key(key)| key).collect())
 }
 
-/// An answer to a request.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
+/// An answer to a request, as it is written.
+#[derive(Debug)]
 pub(super) struct ProviderResponse {
-    api_version: &'static str,
-    kind: &'static str,
-    response: Response,
-    #[serde(skip)]
     pub(super) status: u16,
-}
-
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Response {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    idempotent: Option<bool>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    items: Option<Vec<Item>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    system_error: Option<String>,
-}
-
-/// What came of one key.
-#[derive(Debug, Serialize)]
-pub(super) struct Item {
-    /// As it was asked, byte for byte: the answer is found by it.
-    key: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    value: Option<Value>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
+    pub(super) body: Vec<u8>,
 }
 
 /// What is asked of the keys.
@@ -107,9 +93,11 @@ pub(super) enum Purpose {
 
 /// An answer that is none.
 pub(super) fn system_error(shape: Shape, refused: NotAnswered) -> ProviderResponse {
-    let NotAnswered { status, message } = refused;
-    let response = Response { system_error: Some(message), ..Response::default() };
-    whole(shape, response, status)
+    let mut body = begin(shape);
+    body.extend_from_slice(b"\"systemError\":");
+    text(&mut body, &cut(&refused.message, MAX_ERROR));
+    body.extend_from_slice(b"}}");
+    ProviderResponse { status: refused.status, body }
 }
 
 /// The answer to all keys, in the order in which they were asked.
@@ -121,36 +109,69 @@ pub(super) fn answer(
     shape: Shape,
     purpose: Purpose,
     transient: TransientErrors,
-    told: Vec<(String, Result<Value, Trouble>)>,
+    stamp: &Stamp<'_>,
+    told: &[(Cow<'_, str>, Result<Value, Trouble>)],
 ) -> ProviderResponse {
-    let passing = |(key, told): &(String, Result<Value, Trouble>)| match told {
+    let passing = |(key, told): &(Cow<'_, str>, Result<Value, Trouble>)| match told {
         Err(trouble) if trouble.will_pass() => Some(format!("{key}: {}", trouble.text())),
         _ => None,
     };
     if transient == TransientErrors::System {
-        let troubles: Vec<_> = told.iter().filter_map(passing).collect();
-        if let Some(first) = troubles.first() {
-            let more = match troubles.len() - 1 {
+        let mut troubles = told.iter().filter_map(passing);
+        if let Some(first) = troubles.next() {
+            let more = match troubles.count() {
                 0 => String::new(),
                 more => format!(" (and {more} more keys)"),
             };
             return system_error(shape, NotAnswered::new(503, format!("{first}{more}")));
         }
     }
-    let item = |(key, told): (String, Result<Value, Trouble>)| match told {
-        Ok(value) => Item { key, value: Some(value), error: None },
-        Err(trouble) => {
-            // As Ratify does, for what reads the value of a mutation without looking for an error.
-            let value = (purpose == Purpose::Mutate).then(|| Value::Text(key.clone()));
-            Item { key, value, error: Some(trouble.text()) }
+    let stamp = stamp.written();
+    let mut body = begin(shape);
+    body.reserve(told.iter().map(|(key, told)| 100 + key.len() + size(told)).sum());
+    if purpose == Purpose::Mutate {
+        body.extend_from_slice(b"\"idempotent\":true,");
+    }
+    body.extend_from_slice(b"\"items\":[");
+    for (at, (key, told)) in told.iter().enumerate() {
+        // The key as it was asked, byte for byte: the answer is found by it.
+        body.extend_from_slice(if at == 0 { b"{\"key\":" } else { b",{\"key\":" });
+        text(&mut body, key);
+        match told {
+            Ok(value) => {
+                body.extend_from_slice(b",\"value\":");
+                value.write(&stamp, &mut body);
+            }
+            Err(trouble) => {
+                // As Ratify does, for what reads the value of a mutation without looking for an
+                // error.
+                if purpose == Purpose::Mutate {
+                    body.extend_from_slice(b",\"value\":");
+                    text(&mut body, key);
+                }
+                body.extend_from_slice(b",\"error\":");
+                text(&mut body, &cut(&trouble.text(), MAX_ERROR));
+            }
         }
-    };
-    let items = Some(told.into_iter().map(item).collect());
-    let idempotent = (purpose == Purpose::Mutate).then_some(true);
-    whole(shape, Response { idempotent, items, system_error: None }, 200)
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}}");
+    ProviderResponse { status: 200, body }
 }
 
-fn whole(shape: Shape, response: Response, status: u16) -> ProviderResponse {
-    let api_version = shape.api_version();
-    ProviderResponse { api_version, kind: "ProviderResponse", response, status }
+fn size(told: &Result<Value, Trouble>) -> usize {
+    told.as_ref().map_or(0, Value::bytes)
+}
+
+fn begin(shape: Shape) -> Vec<u8> {
+    let version = shape.api_version();
+    let head =
+        format!("{{\"apiVersion\":\"{version}\",\"kind\":\"ProviderResponse\",\"response\":{{");
+    head.into_bytes()
+}
+
+/// A text in JSON.
+pub(super) fn text(out: &mut Vec<u8>, text: &str) {
+    // Writing a text to memory cannot fail.
+    let _ = serde_json::to_writer(out, text);
 }

@@ -1,11 +1,16 @@
 //! An answer in the shapes that templates for Ratify read, with what they do not know beside it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform};
 use serde::{Serialize, Serializer};
 
+use super::admission::cut;
 use super::engine::Told;
-use super::provider::Shape;
+use super::metrics::Outcome;
+use super::provider::{Shape, text};
+use super::trouble::{Code, Trouble};
 use crate::decision::{Answer, Reason, SignatureAnswer, SubjectAnswer};
 use crate::subject::Kind;
 
@@ -14,40 +19,99 @@ const VERSION: &str = "0.2.0";
 /// Who is said to have verified where it is the policy itself.
 const POLICY: &str = "policy";
 
+/// Of one text in a report; what strangers signed may be longer.
+const MAX_TEXT: usize = 1000;
+/// Reports of one subject; how many more there are is told.
+const MAX_REPORTS: usize = 64;
+
 /// The value of an item.
-#[derive(Debug, Serialize)]
-#[serde(untagged)]
+#[derive(Debug, Clone)]
 pub(super) enum Value {
     /// Of a mutation.
     Text(String),
-    V1(Box<V1>),
-    V2(Box<V2>),
+    Report(Arc<Written>),
 }
 
-/// As templates for Ratify 1 read it.
+/// A report as it is written, but for what is another in each answer: trace id and time.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The members of the object, and its end.
+    rest: Box<[u8]>,
+    /// What came of it, for who counts.
+    pub(super) outcome: Outcome,
+    /// Why not, for who logs.
+    pub(super) refused: Option<Box<str>>,
+}
+
+/// What is another in each answer.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stamp<'a> {
+    pub(super) trace: &'a str,
+    pub(super) now: Timestamp,
+}
+
+impl Stamp<'_> {
+    /// The beginning of every report.
+    pub(super) fn written(&self) -> Vec<u8> {
+        let mut out = b"{\"traceID\":".to_vec();
+        text(&mut out, self.trace);
+        out.extend_from_slice(format!(",\"timestamp\":\"{}\",", self.now).as_bytes());
+        out
+    }
+}
+
+impl Value {
+    /// Appends it; `stamp` is what [`Stamp::written`] wrote.
+    pub(super) fn write(&self, stamp: &[u8], out: &mut Vec<u8>) {
+        match self {
+            Self::Text(value) => text(out, value),
+            Self::Report(written) => {
+                out.extend_from_slice(stamp);
+                out.extend_from_slice(&written.rest);
+            }
+        }
+    }
+
+    /// About how many bytes that will be.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(value) => value.len(),
+            Self::Report(written) => written.rest.len() + 100,
+        }
+    }
+}
+
+impl Written {
+    fn new(report: &impl Serialize, outcome: Outcome, refused: Option<String>) -> Option<Self> {
+        let whole = serde_json::to_vec(report).ok()?;
+        let rest = whole.strip_prefix(b"{")?.into();
+        Some(Self { rest, outcome, refused: refused.map(Into::into) })
+    }
+
+    /// How many bytes it keeps.
+    pub(super) fn bytes(&self) -> usize {
+        self.rest.len() + self.refused.as_ref().map_or(0, |text| text.len())
+    }
+}
+
+/// As templates for Ratify 1 read it, but for trace id and time.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct V1 {
+struct V1 {
     version: &'static str,
     is_success: bool,
-    #[serde(rename = "traceID")]
-    trace_id: String,
-    timestamp: Timestamp,
     verifier_reports: Vec<Report>,
     #[serde(flatten)]
     more: More,
     subjects: Vec<Subject>,
 }
 
-/// As templates for Ratify 2 read it.
+/// As templates for Ratify 2 read it, but for trace id and time.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct V2 {
+struct V2 {
     succeeded: bool,
     artifact_reports: Vec<ArtifactReport>,
-    #[serde(rename = "traceID")]
-    trace_id: String,
-    timestamp: Timestamp,
     #[serde(flatten)]
     more: More,
 }
@@ -129,13 +193,13 @@ fn shown<S: Serializer>(platform: &Option<Platform>, serializer: S) -> Result<S:
 struct ArtifactReport {
     subject: String,
     artifact: String,
-    results: Vec<Outcome>,
+    results: Vec<Finding>,
     artifact_reports: Vec<ArtifactReport>,
 }
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Outcome {
+struct Finding {
     verifier_name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     description: Option<String>,
@@ -146,48 +210,54 @@ struct Outcome {
     error_reason: Option<String>,
 }
 
-/// Of a request.
+/// How answers are given.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Context<'a> {
+pub(super) struct Manner {
     pub(super) shape: Shape,
-    pub(super) trace: &'a str,
-    pub(super) now: Timestamp,
     /// Whether a no is only told.
     pub(super) audit: bool,
 }
 
 /// What is told of one key. `repository` is the image's, as in `repository@digest`.
-pub(super) fn value(context: &Context<'_>, told: &Told, repository: &str) -> Value {
+pub(super) fn written(manner: Manner, told: &Told, repository: &str) -> Result<Written, Trouble> {
     let success = told.is_yes();
-    let audit = (context.audit && !success).then_some(Audit { is_success: false, error: None });
+    let audit = (manner.audit && !success).then_some(Audit { is_success: false, error: None });
+    let outcome = told.outcome();
     let (answer, media_type) = match told {
-        Told::Answer { answer, media_type } => (answer, media_type),
+        Told::Answer { answer, media_type, .. } => (answer, media_type),
         Told::Exempt(why) => {
             let more = More { exempt: Some(why.clone()), ..More::default() };
-            return put(context, success, more, None);
+            return put(manner, success, (outcome, None), more, None);
         }
     };
+    let reason = |one: &Reason| Reason { code: one.code, message: cut(&one.message, MAX_TEXT) };
     let more = More {
         resolved_digest: answer.digest,
         media_type: media_type.clone(),
         platforms: answer.platforms.clone(),
-        reasons: answer.reasons.clone(),
-        warnings: answer.warnings.clone(),
+        reasons: answer.reasons.iter().map(reason).collect(),
+        warnings: answer.warnings.iter().map(|one| cut(one, MAX_TEXT)).collect(),
         exempt: None,
         audit,
     };
-    put(context, success || context.audit, more, Some((answer, repository)))
+    let refused = (!success).then(|| told.reasons());
+    put(manner, success || manner.audit, (outcome, refused), more, Some((answer, repository)))
 }
 
 /// What is told of a key without an answer where a no is only told: it is let in, and says so.
-pub(super) fn audited_trouble(context: &Context<'_>, text: String) -> Value {
-    let audit = Some(Audit { is_success: false, error: Some(text) });
-    put(context, true, More { audit, ..More::default() }, None)
+pub(super) fn audited_trouble(manner: Manner, text: &str) -> Result<Written, Trouble> {
+    let audit = Some(Audit { is_success: false, error: Some(cut(text, MAX_TEXT)) });
+    put(manner, true, (Outcome::Trouble, None), More { audit, ..More::default() }, None)
 }
 
-fn put(context: &Context<'_>, success: bool, more: More, answer: Option<(&Answer, &str)>) -> Value {
-    let (trace_id, timestamp) = (context.trace.to_owned(), context.now);
-    match context.shape {
+fn put(
+    manner: Manner,
+    success: bool,
+    (outcome, refused): (Outcome, Option<String>),
+    more: More,
+    answer: Option<(&Answer, &str)>,
+) -> Result<Written, Trouble> {
+    let written = match manner.shape {
         Shape::V1 => {
             let subjects: Vec<_> =
                 answer.map(|(answer, repository)| subjects(answer, repository)).unwrap_or_default();
@@ -196,40 +266,46 @@ fn put(context: &Context<'_>, success: bool, more: More, answer: Option<(&Answer
             if let Some((answer, _)) = answer.filter(|_| verifier_reports.is_empty()) {
                 verifier_reports.extend(unseen(answer));
             }
-            Value::V1(Box::new(V1 {
-                version: VERSION,
-                is_success: success,
-                trace_id,
-                timestamp,
-                verifier_reports,
-                more,
-                subjects,
-            }))
+            let (version, is_success) = (VERSION, success);
+            let report = V1 { version, is_success, verifier_reports, more, subjects };
+            Written::new(&report, outcome, refused)
         }
-        Shape::V2 => Value::V2(Box::new(V2 {
-            succeeded: success,
-            artifact_reports: answer
+        Shape::V2 => {
+            let artifact_reports = answer
                 .map(|(answer, repository)| artifact_reports(answer, repository))
-                .unwrap_or_default(),
-            trace_id,
-            timestamp,
-            more,
-        })),
+                .unwrap_or_default();
+            let report = V2 { succeeded: success, artifact_reports, more };
+            Written::new(&report, outcome, refused)
+        }
+    };
+    // Nothing written here has a name that is no text, which is all that could fail; half an answer
+    // would be worse than one too many lines here.
+    written.ok_or_else(|| Trouble::new(Code::Internal, "the answer cannot be written"))
+}
+
+/// As many reports as are told, and what is told of the others.
+fn few<T>(reports: impl ExactSizeIterator<Item = T>, more: impl FnOnce(String) -> T) -> Vec<T> {
+    let all = reports.len();
+    let mut told: Vec<_> = reports.take(MAX_REPORTS).collect();
+    if all > MAX_REPORTS {
+        told.push(more(format!("and {} more, which are not told here", all - MAX_REPORTS)));
     }
+    told
 }
 
 fn subjects(answer: &Answer, repository: &str) -> Vec<Subject> {
     let subject = |one: &SubjectAnswer| {
         let name = format!("{repository}@{}", one.digest);
         let signed = one.signatures.iter().map(|signature| signature_report(&name, signature));
-        let missing = one.reasons.iter().map(|reason| reason_report(&name, answer, reason));
+        let mut reports = few(signed, |message| more_report(&name, message));
+        reports.extend(one.reasons.iter().map(|reason| reason_report(&name, answer, reason)));
         Subject {
             digest: one.digest,
             media_type: one.media_type.clone(),
             kind: one.kind,
             platform: one.platform.clone(),
             is_success: one.verified,
-            verifier_reports: signed.chain(missing).collect(),
+            verifier_reports: reports,
         }
     };
     answer.subjects.iter().map(subject).collect()
@@ -240,6 +316,20 @@ fn unseen(answer: &Answer) -> impl Iterator<Item = Report> {
     answer.reasons.iter().map(|reason| reason_report(&answer.reference, answer, reason))
 }
 
+/// Says nothing of the image, so it is neither a good report nor a bad one of anybody's.
+fn more_report(subject: &str, message: String) -> Report {
+    Report {
+        subject: subject.to_owned(),
+        is_success: false,
+        name: POLICY.to_owned(),
+        verifier_name: POLICY.to_owned(),
+        reference_digest: None,
+        message,
+        error_reason: None,
+        extensions: None,
+    }
+}
+
 fn reason_report(subject: &str, answer: &Answer, reason: &Reason) -> Report {
     let name = answer.policy.clone().unwrap_or_else(|| POLICY.to_owned());
     Report {
@@ -248,7 +338,7 @@ fn reason_report(subject: &str, answer: &Answer, reason: &Reason) -> Report {
         name: name.clone(),
         verifier_name: name,
         reference_digest: None,
-        message: reason.message.clone(),
+        message: cut(&reason.message, MAX_TEXT),
         error_reason: Some(reason.code.to_string()),
         extensions: None,
     }
@@ -256,7 +346,7 @@ fn reason_report(subject: &str, answer: &Answer, reason: &Reason) -> Report {
 
 fn signature_report(subject: &str, signature: &SignatureAnswer) -> Report {
     let message = match (&signature.message, signature.accepted) {
-        (Some(message), _) => message.clone(),
+        (Some(message), _) => cut(message, MAX_TEXT),
         (None, true) => "the signature counts".to_owned(),
         (None, false) => "the signature does not count".to_owned(),
     };
@@ -274,11 +364,15 @@ fn signature_report(subject: &str, signature: &SignatureAnswer) -> Report {
 
 fn extensions(signature: &SignatureAnswer) -> Extensions {
     Extensions {
-        identity: signature.identity.clone(),
-        issuer: signature.issuer.clone(),
+        identity: short(signature.identity.as_ref()),
+        issuer: short(signature.issuer.as_ref()),
         signed_at: signature.signed_at,
-        predicate_type: signature.predicate_type.clone(),
+        predicate_type: short(signature.predicate_type.as_ref()),
     }
+}
+
+fn short(text: Option<&String>) -> Option<String> {
+    text.map(|text| cut(text, MAX_TEXT))
 }
 
 /// One for each artifact, and one for what a subject lacks.
@@ -286,9 +380,9 @@ fn artifact_reports(answer: &Answer, repository: &str) -> Vec<ArtifactReport> {
     let mut reports: Vec<ArtifactReport> = Vec::new();
     for one in &answer.subjects {
         let subject = format!("{repository}@{}", one.digest);
-        for signature in &one.signatures {
+        for signature in one.signatures.iter().take(MAX_REPORTS) {
             let artifact = signature.artifact.to_string();
-            let outcome = signature_outcome(signature);
+            let outcome = signature_finding(signature);
             let known = reports
                 .iter_mut()
                 .find(|report| report.subject == subject && report.artifact == artifact);
@@ -298,42 +392,105 @@ fn artifact_reports(answer: &Answer, repository: &str) -> Vec<ArtifactReport> {
             }
         }
         if !one.reasons.is_empty() {
-            let lacks = one.reasons.iter().map(|reason| reason_outcome(answer, reason)).collect();
+            let lacks = one.reasons.iter().map(|reason| reason_finding(answer, reason)).collect();
             reports.push(report(subject, one.digest.to_string(), lacks));
         }
     }
     if reports.is_empty() && !answer.reasons.is_empty() {
-        let lacks = answer.reasons.iter().map(|reason| reason_outcome(answer, reason)).collect();
+        let lacks = answer.reasons.iter().map(|reason| reason_finding(answer, reason)).collect();
         let artifact = answer.digest.map(|digest| digest.to_string()).unwrap_or_default();
         reports.push(report(answer.reference.clone(), artifact, lacks));
     }
     reports
 }
 
-fn report(subject: String, artifact: String, results: Vec<Outcome>) -> ArtifactReport {
+fn report(subject: String, artifact: String, results: Vec<Finding>) -> ArtifactReport {
     ArtifactReport { subject, artifact, results, artifact_reports: Vec::new() }
 }
 
-fn reason_outcome(answer: &Answer, reason: &Reason) -> Outcome {
-    Outcome {
+fn reason_finding(answer: &Answer, reason: &Reason) -> Finding {
+    Finding {
         verifier_name: answer.policy.clone().unwrap_or_else(|| POLICY.to_owned()),
         description: None,
         detail: None,
-        error_reason: Some(format!("{}: {}", reason.code, reason.message)),
+        error_reason: Some(format!("{}: {}", reason.code, cut(&reason.message, MAX_TEXT))),
     }
 }
 
-fn signature_outcome(signature: &SignatureAnswer) -> Outcome {
+fn signature_finding(signature: &SignatureAnswer) -> Finding {
     let error = || match (signature.code, &signature.message) {
-        (Some(code), Some(message)) => format!("{code}: {message}"),
+        (Some(code), Some(message)) => format!("{code}: {}", cut(message, MAX_TEXT)),
         (Some(code), None) => code.to_string(),
         (None, _) => "the signature does not count".to_owned(),
     };
     let detail = serde_json::to_string(&extensions(signature)).ok();
-    Outcome {
+    Finding {
         verifier_name: signature.signer.clone(),
         description: signature.accepted.then(|| "the signature counts".to_owned()),
         detail: detail.filter(|_| signature.accepted),
         error_reason: (!signature.accepted).then(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::decision::Verdict;
+
+    fn answer(signatures: usize, message: &str) -> Told {
+        let digest = Digest::sha256(b"x");
+        let signature = SignatureAnswer {
+            artifact: digest,
+            tag: None,
+            signer: "release".to_owned(),
+            accepted: false,
+            identity: None,
+            issuer: None,
+            signed_at: None,
+            predicate_type: None,
+            checks: Vec::new(),
+            warnings: Vec::new(),
+            code: None,
+            message: Some(message.to_owned()),
+        };
+        let subject = SubjectAnswer {
+            digest,
+            media_type: "m".to_owned(),
+            kind: Kind::Manifest,
+            platform: None,
+            verified: false,
+            signatures: vec![signature; signatures],
+            passed_over: Vec::new(),
+            reasons: Vec::new(),
+        };
+        let answer = Answer {
+            verdict: Verdict::Refused,
+            reference: "r".to_owned(),
+            digest: Some(digest),
+            policy: None,
+            index_policy: None,
+            platforms: Vec::new(),
+            subjects: vec![subject],
+            reasons: Vec::new(),
+            warnings: vec![message.to_owned()],
+        };
+        Told::Answer { answer: Box::new(answer), media_type: None, kept: None }
+    }
+
+    #[test]
+    fn what_strangers_say_is_cut_with_a_mark_and_the_rest_is_counted() {
+        let long = "é".repeat(MAX_TEXT);
+        for shape in [Shape::V1, Shape::V2] {
+            let manner = Manner { shape, audit: false };
+            let few = written(manner, &answer(1, &long), "r").unwrap();
+            let text = String::from_utf8(few.rest.to_vec()).unwrap();
+            assert!(text.contains('…') && !text.contains(&long), "{text}");
+            // What is told of a thousand signatures is what is told of some dozens.
+            let many = written(manner, &answer(1000, &long), "r").unwrap();
+            assert!(many.bytes() < 300 * MAX_TEXT, "{}", many.bytes());
+        }
+        let many = written(Manner { shape: Shape::V1, audit: false }, &answer(1000, "no"), "r");
+        let text = String::from_utf8(many.unwrap().rest.to_vec()).unwrap();
+        assert!(text.contains("and 936 more"), "{text}");
     }
 }

@@ -1,6 +1,7 @@
 //! How the verifier is put together, started and ended.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,9 @@ use axum::Router;
 use http::HeaderName;
 use portolan_core::Platform;
 use portolan_host::{Host, OpenRootError, PlatformError};
-use portolan_registry::client::{Client, ClientError, CredentialStore, Settings, SettingsError};
+use portolan_registry::client::{
+    Client, ClientError, CredentialStore, Observer, Settings, SettingsError,
+};
 use portolan_registry::serving::{self, Limits, Listener, Tls, TlsError, TlsFiles, TlsVersion};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
@@ -89,26 +92,34 @@ impl Running {
 /// Starts to answer. It ends when `ending` says so.
 pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running, StartError> {
     let app = app(config, &ending)?;
-    let files = |client_ca| TlsFiles {
-        client_ca,
-        oldest: TlsVersion::V1_3,
-        ..TlsFiles::new(&config.tls.certificate, &config.tls.key)
+    let load = |client_ca: Option<PathBuf>| match &config.tls {
+        None => Ok(None),
+        Some(tls) => Tls::load(TlsFiles {
+            client_ca,
+            oldest: TlsVersion::V1_3,
+            ..TlsFiles::new(&tls.certificate, &tls.key)
+        })
+        .map(Some),
     };
-    let tls = Tls::load(files(config.tls.client_ca.clone()))?;
-    if config.tls.client_ca.is_none() {
+    let client_ca = config.tls.as_ref().and_then(|tls| tls.client_ca.clone());
+    if client_ca.is_none() {
         tracing::warn!("tls.client_ca is not set: whoever reaches this port may ask");
     }
+    let tls = load(client_ca)?;
     let mut serve = Servers { config, ending: ending.clone(), all: JoinSet::new() };
     let mut router = provider_router(&app);
     let mut admission = None;
     match config.admission.listen {
         None => router = router.merge(admission_router(&app)),
         Some(address) => {
-            let tls = Tls::load(files(config.admission.client_ca.clone()))?;
-            admission = Some(serve.on(address, Some(tls), admission_router(&app)).await?);
+            if config.admission.client_ca.is_none() {
+                tracing::warn!("admission.client_ca is not set: whoever reaches this port may ask");
+            }
+            let tls = load(config.admission.client_ca.clone())?;
+            admission = Some(serve.on(address, tls, admission_router(&app)).await?);
         }
     }
-    let provider = serve.on(config.listen, Some(tls), router).await?;
+    let provider = serve.on(config.listen, tls, router).await?;
     let mut health = None;
     if let Some(address) = config.health {
         health = Some(serve.on(address, None, health_router(&app)).await?);
@@ -130,8 +141,8 @@ fn app(config: &Config, ending: &CancellationToken) -> Result<Arc<App>, StartErr
     };
     let trace_headers = config.trace_headers.iter().map(header).collect::<Result<_, _>>()?;
     let engine = Engine {
-        client: client(config)?,
-        caches,
+        client: client(config, &metrics)?,
+        caches: Arc::new(caches),
         watched: Arc::new(watched),
         exempt: config.exempt.clone(),
         pods: config.pods.clone(),
@@ -155,7 +166,7 @@ fn app(config: &Config, ending: &CancellationToken) -> Result<Arc<App>, StartErr
     }))
 }
 
-fn client(config: &Config) -> Result<Client, StartError> {
+fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, StartError> {
     let settings = match &config.registries {
         Some(path) => Settings::from_file(path)?,
         None => Settings::load()?,
@@ -167,7 +178,9 @@ fn client(config: &Config) -> Result<Client, StartError> {
         }
         None => CredentialStore::from_environment(),
     };
-    Ok(Client::new(settings, credentials)?)
+    let metrics = Arc::clone(metrics);
+    let observer: Observer = Arc::new(move |host, status| metrics.registry_request(host, status));
+    Ok(Client::observed(settings, credentials, Some(observer))?)
 }
 
 fn host(config: &Config) -> Result<Platform, StartError> {
@@ -197,6 +210,8 @@ impl Servers<'_> {
         let limits = Limits {
             max_connections: self.config.limits.connections,
             header_timeout: IDLE,
+            // Who connects has something to ask, and wants it answered by then.
+            opening_timeout: self.config.timeouts.verify.0,
             shutdown_timeout: self.config.timeouts.shutdown.0,
             ..Limits::default()
         };

@@ -135,3 +135,82 @@ async fn caches_without_room_only_cost_time() {
         assert_eq!(verifier.ask(V1, &[&bench.image(":v1")]).await.value()["isSuccess"], false);
     }
 }
+
+/// Nothing is asked for that a yes does not need: signatures are looked for where they were last
+/// found, and what cosign signed is known without being fetched.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_yes_is_looked_for_where_it_was_last_found_and_no_further() {
+    let bench = Bench::new();
+    for subject in [bench.image.top.clone(), bench.child("amd64"), bench.child("arm64")] {
+        bench.sign(&subject, Form::Simple).await;
+    }
+    let verifier = bench.start().await;
+    assert_eq!(verifier.ask(V1, &[&bench.key_for("amd64")]).await.value()["isSuccess"], true);
+    let before = bench.registry.seen().len();
+    assert_eq!(verifier.ask(V1, &[&bench.key_for("arm64")]).await.value()["isSuccess"], true);
+    let tag = portolan_verify::cosign::tag(&bench.child("arm64").digest, "sig");
+    assert_eq!(bench.registry.count("GET", &format!("/manifests/{tag}")), 1);
+    assert_eq!(bench.registry.seen().len(), before + 1, "the tag of its signatures, no more");
+}
+
+/// Where that is not enough, it is looked for everywhere else: the order never decides.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_found_where_it_was_last_is_found_elsewhere() {
+    for forms in [[Form::Simple, Form::Bundle], [Form::Bundle, Form::Simple]] {
+        let bench = Bench::new();
+        bench.sign(&bench.image.top, forms[0]).await;
+        bench.sign(&bench.child("amd64"), forms[0]).await;
+        let verifier = bench.start().await;
+        assert_eq!(verifier.ask(V1, &[&bench.key_for("amd64")]).await.value()["isSuccess"], true);
+        bench.sign(&bench.child("arm64"), forms[1]).await;
+        let said = verifier.ask(V1, &[&bench.key_for("arm64")]).await;
+        assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+        // And what is signed in neither form is not verified.
+        let other = Bench::new();
+        let verifier = other.start().await;
+        assert_eq!(verifier.ask(V1, &[&other.key_for("arm64")]).await.value()["isSuccess"], false);
+    }
+}
+
+/// An answer that is written once still has the trace and the time of each request, and the key as
+/// it was asked.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_told_again_is_told_for_this_request() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let verifier = bench.start().await;
+    let key = format!(" {}\n", bench.key_for("amd64"));
+    for path in [V1, V2] {
+        let first = verifier.ask(path, &[&key]).await;
+        let second = verifier.ask(path, &[&key, &key]).await;
+        assert_eq!(second.items().len(), 2);
+        for item in second.items() {
+            assert_eq!(item["key"], key.as_str());
+            let mut value = item["value"].clone();
+            for name in ["traceID", "timestamp"] {
+                assert!(value[name].as_str().is_some_and(|text| !text.is_empty()), "{value}");
+                assert_ne!(value[name], first.value()[name], "{name}");
+                value[name] = first.value()[name].clone();
+            }
+            assert_eq!(&value, first.value());
+        }
+    }
+    let hits = "portolan_verifier_cache_requests_total{cache=\"answer\",result=\"hit\"}";
+    assert_eq!(verifier.metric(hits).await, 4.0);
+    assert_eq!(verifier.metric("portolan_verifier_images_total{outcome=\"verified\"}").await, 6.0);
+}
+
+/// An answer goes with the first of what it was made of, here the tag.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_is_not_kept_for_longer_than_its_tag() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let times = "\n[cache]\ntag_ttl = \"300ms\"\nverified_ttl = \"10m\"\n";
+    let verifier = bench.start_with("", times).await;
+    let key = bench.key_for("amd64");
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    tokio::time::sleep(Duration::from_millis(400)).await;
+    let before = bench.registry.count("GET", "/manifests/v1");
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    assert_eq!(bench.registry.count("GET", "/manifests/v1"), before + 1);
+}

@@ -170,6 +170,80 @@ async fn registries_without_the_referrers_api_do_as_well() {
     }
 }
 
+/// Some write the list under a tag although there is an API, and registries then do not list it: a
+/// signature that is on one of the two lists is there, and a list that cannot be had is no list.
+#[tokio::test]
+async fn a_list_under_a_tag_counts_beside_the_api() {
+    let bench = Bench::new(&AMD);
+    bench.sign(&bench.top()).await;
+    let child = bench.entry(0);
+    let bundle = bench.sign_in(&child, Form::Bundle).await;
+    let api = format!("/referrers/{}", child.digest);
+    let empty = to_json(&Index::new(Vec::new()));
+    let empty = Answer::new(200, empty).header("content-type", media_type::OCI_INDEX);
+    bench.server.always("GET", api, Fault::Answer(empty));
+    is(&bench.verify("linux/amd64").await, Verdict::Refused);
+    let entry = Descriptor::new(media_type::OCI_MANIFEST, bundle, 1000);
+    // Twice on it is once there, and what lies on it adds nothing.
+    let other = bench.sign_in(&bench.top(), Form::Simple).await;
+    let lie = Descriptor::new(media_type::OCI_MANIFEST, other, 1000);
+    let list = Index::new(vec![entry.clone(), entry, lie]);
+    let list = Image::of_manifest(media_type::OCI_INDEX, &to_json(&list));
+    let tag = child.digest.referrers_tag();
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&list, &tag);
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Verified);
+    assert_eq!(of(&answer, &child).signatures.len(), 1);
+    assert_eq!(of(&answer, &child).passed_over.len(), 1);
+    bench.server.script("GET", format!("/manifests/{tag}"), vec![Fault::status(403)]);
+    let error = bench.trouble("linux/amd64").await;
+    assert_eq!(error.class(), ErrorClass::Denied, "{}", chain(&error));
+}
+
+/// Layers that are passed over are counted too, and so are the bytes of the manifests they are in.
+#[tokio::test]
+async fn what_is_passed_over_has_an_end_as_well() {
+    let bench = Bench::new(&AMD);
+    bench.sign_all().await;
+    let child = bench.entry(0);
+    let small = Image::referrer(&child, BUNDLE, b"x");
+    let mut manifest = small.manifest(&small.top.digest);
+    let huge = Descriptor::new(BUNDLE, Digest::sha256(b"huge"), 5 * 1024 * 1024);
+    manifest.layers = vec![huge; 129];
+    let many = Image::of_manifest(media_type::OCI_MANIFEST, &to_json(&manifest));
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&many, "many");
+    let error = bench.trouble("linux/amd64").await;
+    let VerifyError::Collect(CollectError::TooMuch { what: "pieces of evidence", .. }) = error
+    else {
+        panic!("{error}")
+    };
+
+    let bench = Bench::new(&AMD);
+    bench.sign_all().await;
+    for number in 0..9 {
+        let mut manifest = small.manifest(&small.top.digest);
+        manifest.subject = Some(bench.entry(0));
+        manifest.annotations.insert(format!("{number}"), "x".repeat(4_000_000));
+        let large = Image::of_manifest(media_type::OCI_MANIFEST, &to_json(&manifest));
+        let tag = format!("large{number}");
+        bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&large, &tag);
+    }
+    // The registry's own list has no room for such annotations.
+    let digests: Vec<_> = {
+        let registry = bench.server.registry();
+        registry.repositories["team/app"].manifests.keys().copied().collect()
+    };
+    let entry = |digest| Descriptor::new(media_type::OCI_MANIFEST, digest, 1000);
+    let list = to_json(&Index::new(digests.into_iter().map(entry).collect()));
+    let list = Answer::new(200, list).header("content-type", media_type::OCI_INDEX);
+    let path = format!("/referrers/{}", bench.entry(0).digest);
+    bench.server.always("GET", path, Fault::Answer(list));
+    let error = bench.trouble("linux/amd64").await;
+    let VerifyError::Collect(CollectError::TooMuch { what: "bytes", .. }) = error else {
+        panic!("{error}")
+    };
+}
+
 /// What is announced as too large is not even asked for, and does not hide what counts.
 #[tokio::test]
 async fn a_layer_that_is_too_large_is_passed_over_unread() {

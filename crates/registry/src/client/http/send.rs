@@ -161,6 +161,9 @@ impl Shared {
     ) -> Result<Response, Failure> {
         let (host, path) = (authority(&url), url.path().to_owned());
         let sent = self.put_on_wire(endpoint, call, url, shown).await;
+        if let Some(observer) = &self.observer {
+            observer(&host, sent.as_ref().ok().map(|answer| answer.status().as_u16()));
+        }
         match &sent {
             Ok(answer) => {
                 tracing::debug!(method = %call.method, host, path, status = answer.status().as_u16());

@@ -1,0 +1,88 @@
+//! What a policy makes worth fetching, and where it is looked for.
+
+use super::Use;
+use crate::policy::Rule;
+
+/// What is looked for. Signatures always are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sought {
+    attestations: bool,
+    documents: bool,
+}
+
+/// Where it is looked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Carriers {
+    /// In lists of what refers to the subject.
+    pub referrers: bool,
+    /// Under tags made of its digest.
+    pub tags: bool,
+}
+
+impl Carriers {
+    /// Everywhere.
+    pub const ALL: Self = Self { referrers: true, tags: true };
+    /// In the lists alone.
+    pub const REFERRERS: Self = Self { referrers: true, tags: false };
+    /// Under the tags alone.
+    pub const TAGS: Self = Self { referrers: false, tags: true };
+
+    /// The rest.
+    #[must_use]
+    pub fn others(self) -> Self {
+        Self { referrers: !self.referrers, tags: !self.tags }
+    }
+}
+
+impl Sought {
+    /// All there is, for who wants to have it explained.
+    pub fn everything() -> Self {
+        Self { attestations: true, documents: true }
+    }
+
+    /// What a decision by `rule` can depend on.
+    pub fn of(rule: &Rule) -> Self {
+        // Each member is named here, so that whoever adds one is asked what it makes worth fetching,
+        // and whether more of it could turn a yes into a no.
+        let Rule {
+            name: _,
+            signers: _,
+            require: _,
+            attestations,
+            sbom,
+            vulnerabilities,
+            index_policy: _,
+            platforms: _,
+            partial: _,
+            missing: _,
+        } = rule;
+        Self {
+            attestations: !attestations.is_empty() || sbom.is_some() || vulnerabilities.is_some(),
+            documents: sbom.is_some() || vulnerabilities.is_some(),
+        }
+    }
+
+    /// Whether more evidence can only help: then a yes by some of it is a yes by all of it. What a
+    /// document says may turn a yes into a no, so all of them must be seen.
+    pub fn more_only_helps(self) -> bool {
+        !self.documents
+    }
+
+    /// Whether a layer that is used so is looked for.
+    pub(super) fn has(self, used: Use) -> bool {
+        match used {
+            // A bundle does not say from outside whether it is a signature or an attestation.
+            Use::SimpleSigning | Use::Bundle | Use::Notation => true,
+            Use::Attestation => self.attestations,
+            Use::Document => self.documents,
+        }
+    }
+
+    /// The suffixes of tags that may hold it.
+    pub(super) fn suffixes(self) -> &'static [&'static str] {
+        match self.attestations {
+            true => &["sig", "att"],
+            false => &["sig"],
+        }
+    }
+}

@@ -1,0 +1,275 @@
+//! The verifier beside Ratify: the same registry, images, key, client and machine, in one run.
+//!
+//! Ratify looks at the index alone; the verifier at the index and the images that would run.
+
+mod answer;
+mod certificates;
+mod images;
+mod load;
+mod registries;
+mod table;
+mod verifiers;
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+
+use self::certificates::Certificates;
+use self::images::{IMAGES, Images, for_all, for_one, many, name, plain};
+use self::load::{Asked, Load, for_long, in_turn};
+use self::registries::Registry;
+use self::table::{Goal, Table};
+use self::verifiers::{Keeps, Setup, Verifier, Who, Wire};
+use super::report::Report;
+use crate::program::{VERIFIER, XTASK};
+use crate::testbed::build::{Missing, Toolbox, ensure_parts};
+use crate::testbed::parts;
+
+/// How long one connection after the other is kept busy.
+const LONG: Duration = Duration::from_millis(1500);
+/// Images of docker-registry, which is filled in each run.
+const FEW: usize = 20;
+/// References of the rows about memory, and keys in a request there.
+const REFERENCES: usize = 2_000;
+const MANY: usize = 10_000;
+const KEYS: usize = 50;
+
+const PARTS: [&str; 5] = ["ratify", "cosign2", "crane", "olareg", "docker-registry"];
+
+pub(super) fn run(runs: usize) -> Result<Report> {
+    if cfg!(debug_assertions) {
+        bail!("the client must not be a debug build; `again_as_release` sees to that");
+    }
+    let tools = ensure_parts(&parts::closure(|part| PARTS.contains(&part.name)), Missing::Fails)?;
+    let images = Images::ensure(&tools)?;
+    // In memory, so that no row waits for a disk.
+    let shm = std::path::Path::new("/dev/shm");
+    let parent = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+    let scratch = tempfile::tempdir_in(parent)?;
+    let setup = Setup {
+        ours: VERIFIER.build(&["--release"])?,
+        ratify: tools["ratify"].clone(),
+        key: images.key(),
+        certificates: Certificates::make(&scratch.path().join("certificates"))?,
+        scratch: scratch.path().to_owned(),
+    };
+    let bench = Bench { tools, images, setup, runs };
+    let mut table = Table::default();
+    println!("bench: cold, docker-registry");
+    bench.docker(&mut table)?;
+    println!("bench: cold, in-memory registry");
+    bench.in_memory(&mut table)?;
+    println!("bench: memory");
+    bench.memory(&mut table)?;
+    Ok(table.report())
+}
+
+/// Builds this very program with optimisations and lets that do it.
+pub(super) fn again_as_release(runs: usize, output: Option<&std::path::Path>) -> Result<()> {
+    let mut command = Command::new(XTASK.build(&["--release"])?);
+    command.args(["bench", "verify", "--runs", &runs.to_string()]);
+    if let Some(output) = output {
+        command.arg("--output").arg(output);
+    }
+    let status = command.status().context("start the bench")?;
+    if !status.success() {
+        bail!("the bench ended with {status}; see above");
+    }
+    Ok(())
+}
+
+struct Bench {
+    tools: Toolbox,
+    images: Images,
+    setup: Setup,
+    runs: usize,
+}
+
+fn one_each(keys: impl IntoIterator<Item = String>) -> Vec<Asked> {
+    keys.into_iter().map(|key| Asked::new(&[key])).collect()
+}
+
+impl Bench {
+    fn docker(&self, table: &mut Table) -> Result<()> {
+        let dir = self.setup.scratch.join("docker");
+        let _registry = Registry::docker(&self.tools, &self.images, FEW, &dir)?;
+        self.cold(table, "docker-registry", FEW)
+    }
+
+    fn in_memory(&self, table: &mut Table) -> Result<()> {
+        let _registry = Registry::olareg(&self.tools, &self.images.repositories(), "mem")?;
+        self.cold(table, "in-memory registry", IMAGES)?;
+        println!("bench: many keys in one request");
+        self.batch(table)?;
+        println!("bench: nothing kept");
+        self.nothing_kept(table)?;
+        for (wire, connections) in
+            [(Wire::Plain, &[1, 16, 64][..]), (Wire::Tls, &[64][..]), (Wire::Mutual, &[64][..])]
+        {
+            println!("bench: warm, {wire:?}");
+            self.warm(table, wire, connections)?;
+        }
+        Ok(())
+    }
+
+    /// Every key is new to a verifier that has spoken with the registry before.
+    fn cold(&self, table: &mut Table, registry: &str, count: usize) -> Result<()> {
+        let mut times = [const { Vec::new() }; 3];
+        // The first round is for the registry, which reads its files when it is first asked.
+        for number in 0..=self.runs {
+            let shapes: [(Who, fn(&str) -> String); 3] =
+                [(Who::Ratify, plain), (Who::Ours, for_one), (Who::Ours, for_all)];
+            for (at, (who, key)) in shapes.into_iter().enumerate() {
+                let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
+                in_turn(&verifier.target, &one_each([key(&name(0))]))?;
+                let asked = one_each((1..count).map(|n| key(&name(n))));
+                let load = in_turn(&verifier.target, &asked)?;
+                if number > 0 {
+                    times[at].push(load.percentile(50));
+                }
+            }
+        }
+        let [ratify, one, four] = times;
+        let what = format!("cold, one key, {registry}");
+        table.times(&format!("{what}: Ratify, index"), &ratify);
+        table.times(&format!("{what}: index and one platform"), &one);
+        table.times(&format!("{what}: index and four platforms"), &four);
+        table.promise(&format!("{what}, one platform"), Goal::times(&one, &ratify, 1.0));
+        table.promise(&format!("{what}, four platforms"), Goal::times(&four, &ratify, 2.0));
+        Ok(())
+    }
+
+    fn batch(&self, table: &mut Table) -> Result<()> {
+        let mut times = [const { [const { Vec::new() }; 2] }; 2];
+        for _ in 0..self.runs {
+            for (at, (who, key)) in questions().into_iter().enumerate() {
+                let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
+                // Of another repository of the same registry, as in `cold`.
+                in_turn(&verifier.target, &one_each([key(&name(0))]))?;
+                let keys: Vec<_> = (0..KEYS).map(|n| key(&name(n))).collect();
+                let asked = [Asked::new(&keys)];
+                times[at][0].push(in_turn(&verifier.target, &asked)?.percentile(50));
+                let again = vec![asked[0].clone(); 20];
+                times[at][1].push(in_turn(&verifier.target, &again)?.percentile(50));
+            }
+        }
+        let [ratify, ours] = times;
+        for (at, word) in ["cold", "warm"].into_iter().enumerate() {
+            let what = format!("{KEYS} keys in one request, {word}");
+            table.times(&format!("{what}: Ratify"), &ratify[at]);
+            table.times(&format!("{what}: ours"), &ours[at]);
+            table.promise(&what, Goal::times(&ours[at], &ratify[at], 1.0 / 3.0));
+        }
+        Ok(())
+    }
+
+    fn nothing_kept(&self, table: &mut Table) -> Result<()> {
+        let mut loads = [const { Vec::new() }; 2];
+        for _ in 0..self.runs {
+            for (at, (who, key)) in questions().into_iter().enumerate() {
+                let verifier = self.setup.start(who, Keeps::Content, Wire::Plain)?;
+                let asked = one_each((0..IMAGES).map(|n| key(&name(n))));
+                in_turn(&verifier.target, &asked)?;
+                loads[at].push(measured(&verifier, &asked, 16)?);
+            }
+        }
+        let [ratify, ours] = loads;
+        let what = "nothing kept, 50 keys, 16 connections";
+        table.loads(&format!("{what}: Ratify"), &ratify);
+        table.loads(&format!("{what}: ours"), &ours);
+        table.promise(&format!("{what}, rate"), Goal::rate(&ours, &ratify, 4.0));
+        Ok(())
+    }
+
+    fn warm(&self, table: &mut Table, wire: Wire, connections: &[usize]) -> Result<()> {
+        let mut loads = vec![[const { Vec::new() }; 2]; connections.len()];
+        for _ in 0..self.runs {
+            for (at, (who, key)) in questions().into_iter().enumerate() {
+                let verifier = self.setup.start(who, Keeps::Everything, wire)?;
+                let asked = one_each([key(&name(1))]);
+                in_turn(&verifier.target, &vec![asked[0].clone(); 200])?;
+                for (row, count) in connections.iter().enumerate() {
+                    loads[row][at].push(measured(&verifier, &asked, *count)?);
+                }
+            }
+        }
+        for (count, [ratify, ours]) in connections.iter().zip(loads) {
+            let what = format!("warm, {wire:?}, {count} connections");
+            table.loads(&format!("{what}: Ratify"), &ratify);
+            table.loads(&format!("{what}: ours"), &ours);
+            if *count == 64 {
+                table.promise(&format!("{what}, rate"), Goal::rate(&ours, &ratify, 5.0));
+                table.promise(&format!("{what}, p99"), Goal::p99(&ours, &ratify, 0.25));
+                table.promise(&format!("{what}, CPU a request"), Goal::cpu(&ours, &ratify, 0.1));
+            }
+        }
+        Ok(())
+    }
+
+    fn memory(&self, table: &mut Table) -> Result<()> {
+        let repositories = self.setup.scratch.join("many");
+        self.images.multiply(&repositories, MANY)?;
+        let _registry = Registry::olareg(&self.tools, &repositories, "mem")?;
+        for (who, key) in questions() {
+            let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
+            std::thread::sleep(Duration::from_millis(500));
+            let idle = verifier.memory()?;
+            ask_many(&verifier, key, 0..REFERENCES)?;
+            let some = verifier.memory()?;
+            ask_many(&verifier, key, REFERENCES..MANY)?;
+            let all = verifier.memory()?;
+            // And once more what was asked first: what is flat does not grow again.
+            ask_many(&verifier, key, 0..MANY)?;
+            let again = verifier.memory()?;
+            table.memory(&format!("{who:?}"), [idle, some, all, again]);
+            if who == Who::Ours {
+                for (what, measured, at_most) in [
+                    ("memory idle, MiB", idle, 25.0),
+                    ("memory after 2,000 references, MiB", some, 48.0),
+                    ("memory after 10,000 references, MiB", all, 100.0),
+                    ("memory after 20,000 questions, MiB", again, 100.0),
+                ] {
+                    table.promise(what, Goal { measured, at_most });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn ask_many(
+    verifier: &Verifier,
+    key: fn(&str) -> String,
+    numbers: std::ops::Range<usize>,
+) -> Result<Load> {
+    let numbers: Vec<_> = numbers.collect();
+    let requests = numbers.chunks(KEYS).map(|chunk| {
+        let keys: Vec<_> = chunk.iter().map(|number| key(&many(*number))).collect();
+        Asked::new(&keys)
+    });
+    in_turn(&verifier.target, &requests.collect::<Vec<_>>())
+}
+
+/// Who is asked what where both are asked for what they look at by themselves.
+fn questions() -> [(Who, fn(&str) -> String); 2] {
+    [(Who::Ratify, plain), (Who::Ours, for_one)]
+}
+
+/// A load, and the processor time that each request of it took.
+#[derive(Debug, Clone, Copy)]
+struct Measured {
+    rate: f64,
+    p50: Duration,
+    p99: Duration,
+    cpu: Duration,
+}
+
+fn measured(verifier: &Verifier, asked: &[Asked], connections: usize) -> Result<Measured> {
+    let before = verifier.cpu()?;
+    let load = for_long(&verifier.target, asked, connections, LONG)?;
+    let took = verifier.cpu()?.saturating_sub(before);
+    let requests = u32::try_from(load.times.len()).unwrap_or(u32::MAX).max(1);
+    let (p50, p99) = (load.percentile(50), load.percentile(99));
+    Ok(Measured { rate: load.rate(), p50, p99, cpu: took / requests })
+}
