@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::program::{AGENT, INIT, PORTOLAN};
+use crate::program::{AGENT, INIT, PORTOLAN, VERIFIER};
 use crate::suite;
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
@@ -28,8 +28,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let lock = cache.lock("e2e")?;
     let mut phases = Phases::default();
     let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
-    let (portolan, agent, init) = phases.time("build programs", || {
-        Ok((PORTOLAN.build(&[])?, AGENT.build(&[])?, INIT.build(&["--release"])?))
+    let programs = phases.time("build programs", || {
+        Ok([
+            ("PORTOLAN_BIN", PORTOLAN.build(&[])?),
+            ("PORTOLAN_AGENT_BIN", AGENT.build(&[])?),
+            ("PORTOLAN_VERIFIER_BIN", VERIFIER.build(&[])?),
+            ("PORTOLAN_INIT_BIN", INIT.build(&["--release"])?),
+        ])
     })?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
@@ -39,9 +44,7 @@ pub(crate) fn run(args: Args) -> Result<()> {
         let mut tests = test_command(&["--no-fail-fast"])?;
         tests
             .env("PORTOLAN_TESTBED_STATE", State::file(&state.run_dir))
-            .env("PORTOLAN_BIN", &portolan)
-            .env("PORTOLAN_AGENT_BIN", &agent)
-            .env("PORTOLAN_INIT_BIN", &init)
+            .envs(programs)
             // What a test leaves running is found and ended with the cluster.
             .env(MARK, &state.run_dir);
         if !args.filter.is_empty() {

@@ -19,6 +19,8 @@ pub(crate) const PORTOLAN: Program =
     Program { package: "portolan-cli", name: "portolan", target: None };
 pub(crate) const AGENT: Program =
     Program { package: "portolan-agent", name: "portolan-agent", target: None };
+pub(crate) const VERIFIER: Program =
+    Program { package: "portolan-verify", name: "portolan-verifier", target: None };
 /// This very program, when it must not be a debug build.
 pub(crate) const XTASK: Program = Program { package: "xtask", name: "xtask", target: None };
 /// Alone in a guest's first file system, so it cannot need a loader or a library there.

@@ -30,6 +30,8 @@ pub use mount::Mount;
 pub use namespace::Namespace;
 pub use process::{Output, Running, free_port, run};
 pub use registry::{Registry, RegistryKind};
-pub use testbed::{RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, tool};
+pub use testbed::{
+    RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, portolan_verifier, tool,
+};
 pub use tree::{Node, Tree, differences, read_tree};
 pub use wait::wait_for;

@@ -18,6 +18,8 @@ const STATE: &str = "PORTOLAN_TESTBED_STATE";
 const PORTOLAN: &str = "PORTOLAN_BIN";
 /// The `portolan-agent` program under test.
 const AGENT: &str = "PORTOLAN_AGENT_BIN";
+/// The `portolan-verifier` program under test.
+const VERIFIER: &str = "PORTOLAN_VERIFIER_BIN";
 /// The static `portolan-init` for guests.
 const INIT: &str = "PORTOLAN_INIT_BIN";
 
@@ -140,6 +142,14 @@ pub fn portolan() -> Command {
 /// When the run did not say where it is.
 pub fn portolan_agent() -> Command {
     Command::new(program(AGENT))
+}
+
+/// The file of the `portolan-verifier` under test.
+///
+/// # Panics
+/// When the run did not say where it is.
+pub fn portolan_verifier() -> PathBuf {
+    program(VERIFIER)
 }
 
 /// The file of the static `portolan-init`, which an agent puts into guests.

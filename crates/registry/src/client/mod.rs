@@ -42,7 +42,9 @@ use self::auth::AuthState;
 use self::http::{Connections, Endpoint, api_url};
 
 pub use answer::ErrorBody;
-pub use credentials::{Credential, CredentialError, CredentialStore, Erased, HelperError, Stored};
+pub use credentials::{
+    Credential, CredentialError, CredentialStore, Erased, HelperError, Logins, LoginsForm, Stored,
+};
 pub use download::BlobStream;
 pub use error::{ClientError, Failure};
 pub use login::LoginCheck;
@@ -87,9 +89,9 @@ pub struct Pushed {
 
 struct Shared {
     settings: Arc<Settings>,
-    connections: Connections,
+    connections: Arc<Connections>,
     auth: AuthState,
-    gates: Mutex<HashMap<Host, Arc<Gates>>>,
+    gates: Arc<Mutex<HashMap<Host, Arc<Gates>>>>,
     /// Writers of one referrers list in this process take turns.
     list_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -106,12 +108,25 @@ impl Client {
     pub fn new(settings: Settings, credentials: CredentialStore) -> Result<Self, ClientError> {
         let settings = Arc::new(settings);
         Ok(Self(Arc::new(Shared {
-            connections: Connections::new(settings.clone()),
+            connections: Arc::new(Connections::new(settings.clone())),
             settings,
             auth: AuthState::new(credentials),
-            gates: Mutex::default(),
+            gates: Arc::default(),
             list_locks: Mutex::default(),
         })))
+    }
+
+    /// The same registries as somebody else: settings, connections and their bounds are shared,
+    /// credentials and the tokens that were had for them are not.
+    #[must_use]
+    pub fn with_credentials(&self, credentials: CredentialStore) -> Self {
+        Self(Arc::new(Shared {
+            settings: Arc::clone(&self.0.settings),
+            connections: Arc::clone(&self.0.connections),
+            auth: AuthState::new(credentials),
+            gates: Arc::clone(&self.0.gates),
+            list_locks: Mutex::default(),
+        }))
     }
 
     /// One repository of one registry. Nothing is sent yet.

@@ -11,8 +11,11 @@ use portolan_registry::client::Client;
 use portolan_registry::images::Place;
 
 use super::caches::{Caches, ImageKey, TagKey, VerdictKey};
+use super::cluster::nodes::{Known, View};
+use super::cluster::pull::PullSecrets;
 use super::config::{Exempt, Pods};
 use super::metrics::{Metrics, Outcome};
+use super::readers::{Asker, PodLogins, Reader};
 use super::trouble::{Code, Trouble};
 use super::watch::{InForce, Watched};
 use crate::collect::{Limits, collect};
@@ -35,6 +38,14 @@ pub(super) struct Asked<'a> {
     pub(super) reference: &'a Reference,
     /// For which machines.
     pub(super) machines: Machines<'a>,
+    /// Whose logins may be used, beside the operator's; none where who asks is not believed.
+    pub(super) logins: Option<&'a PodLogins>,
+}
+
+impl<'a> Asked<'a> {
+    fn asker(&self) -> Option<Asker<'a>> {
+        Some(Asker { namespace: self.namespace?, pod: self.logins? })
+    }
 }
 
 /// The machines that are meant.
@@ -73,6 +84,10 @@ pub(super) struct Engine {
     pub(super) client: Client,
     pub(super) caches: Caches,
     pub(super) watched: Arc<Watched>,
+    /// The cluster's nodes, where they are watched.
+    pub(super) nodes: Option<Arc<View>>,
+    /// Logins of who asks, where they are looked for.
+    pub(super) pull: Option<PullSecrets>,
     pub(super) exempt: Exempt,
     pub(super) pods: Pods,
     pub(super) host: Platform,
@@ -83,6 +98,8 @@ pub(super) struct Engine {
 /// A repository, by its name and where it is.
 struct Spot {
     name: Arc<str>,
+    /// What is read here is kept under this: another for each login.
+    kept: Arc<str>,
     place: Place,
 }
 
@@ -103,8 +120,12 @@ impl Engine {
     }
 
     /// The reference with the digest that it means now.
-    pub(super) async fn pin(&self, reference: &Reference) -> Result<String, Trouble> {
-        let pinned = self.resolve(reference).await;
+    pub(super) async fn pin(
+        &self,
+        asker: Option<Asker<'_>>,
+        reference: &Reference,
+    ) -> Result<String, Trouble> {
+        let pinned = self.resolve(asker, reference).await;
         match &pinned {
             Ok(_) => self.metrics.outcome(Outcome::Pinned),
             Err(trouble) => self.metrics.trouble(trouble.code),
@@ -112,13 +133,26 @@ impl Engine {
         pinned
     }
 
-    async fn resolve(&self, reference: &Reference) -> Result<String, Trouble> {
+    async fn resolve(
+        &self,
+        asker: Option<Asker<'_>>,
+        reference: &Reference,
+    ) -> Result<String, Trouble> {
         let reference = in_registry(reference)?;
-        let Spot { name, place } = self.spot(reference);
+        let readers = self.readers(asker, reference).await?;
+        first(&readers, |reader| self.resolve_as(reader, reference)).await
+    }
+
+    async fn resolve_as(
+        &self,
+        reader: &Reader,
+        reference: &RegistryReference,
+    ) -> Result<String, Trouble> {
+        let Spot { name, kept, place } = spot(reader, reference);
         let digest = match reference.target() {
             Target::Digest(digest) => digest,
             Target::Tag(tag) => {
-                let key = TagKey { repository: Arc::clone(&name), tag: tag.to_string() };
+                let key = TagKey { repository: kept, tag: tag.to_string() };
                 let work = || async move {
                     let top = place.resolve(Some(&Target::Tag(tag))).await;
                     Ok(top.map_err(|error| Trouble::of_image(&error))?.digest)
@@ -130,11 +164,11 @@ impl Engine {
     }
 
     async fn decide(&self, asked: Asked<'_>) -> Result<Told, Trouble> {
-        let Asked { namespace, reference, machines } = asked;
+        let Asked { namespace, reference, machines, .. } = asked;
         if let Some(why) = exemption(&self.exempt, namespace, reference) {
             return Ok(Told::Exempt(why));
         }
-        let spot = self.spot(in_registry(reference)?);
+        let remote = in_registry(reference)?;
         let in_force = self.watched.now();
         let Some(rule) = in_force.policy.rule(reference) else {
             let answer = Box::new(decision::no_policy(reference));
@@ -142,37 +176,65 @@ impl Engine {
         };
         let wanted = self.wanted(rule, &in_force, machines);
         let question = Question { reference, rule, wanted: &wanted, now: Timestamp::now() };
+        let readers = self.readers(asked.asker(), remote).await?;
+        let by = (rule, &*in_force);
+        first(&readers, |reader| self.decide_as(spot(reader, remote), &question, by)).await
+    }
+
+    /// All of it in one name.
+    async fn decide_as(
+        &self,
+        spot: Spot,
+        question: &Question<'_>,
+        (rule, in_force): (&Arc<Rule>, &InForce),
+    ) -> Result<Told, Trouble> {
+        let Question { reference, wanted, .. } = question;
         let contents = self.contents(in_registry(reference)?, &spot).await?;
         let media_type = Some(contents.top().media_type.clone());
-        let image = contents.subjects(&wanted, rule.missing);
+        let image = contents.subjects(wanted, rule.missing);
         let image = match image.map_err(|error| Trouble::of_subjects(&error))? {
             Ok(image) => image,
             Err(refusal) => {
-                let answer = Box::new(decision::not_found(&question, &refusal));
+                let answer = Box::new(decision::not_found(question, &refusal));
                 return Ok(Told::Answer { answer, media_type });
             }
         };
         let needed = decision::needed(&image, rule.index_policy);
-        let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, &in_force));
+        let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, in_force));
         let asking: Vec<_> = asking.collect();
         let subjects = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
-        let answer = Box::new(decision::combine(&question, &image, subjects));
+        let answer = Box::new(decision::combine(question, &image, subjects));
         Ok(Told::Answer { answer, media_type })
     }
 
-    fn spot(&self, reference: &RegistryReference) -> Spot {
-        let remote = self.client.repository(&reference.registry, &reference.repository);
-        let place = Place::Remote(remote);
-        Spot { name: place.to_string().into(), place }
+    /// In whose names to ask: of who asks, then the operator's.
+    async fn readers(
+        &self,
+        asker: Option<Asker<'_>>,
+        reference: &RegistryReference,
+    ) -> Result<Vec<Reader>, Trouble> {
+        let mut readers = match (&self.pull, asker) {
+            (Some(pull), Some(asker)) => pull.readers(asker, reference).await?,
+            _ => Vec::new(),
+        };
+        readers.push(Reader { client: self.client.clone(), login: None });
+        Ok(readers)
+    }
+
+    /// Of the cluster, where it is watched, else of the file.
+    fn known(&self, in_force: &InForce) -> Arc<Known> {
+        match &self.nodes {
+            Some(view) => view.now(),
+            None => Arc::new(Known::new(in_force.nodes.clone())),
+        }
     }
 
     fn wanted(&self, rule: &Rule, in_force: &InForce, machines: Machines<'_>) -> Wanted {
         match machines {
             Machines::Named(named) => {
-                let own = in_force.nodes.iter().map(|node| PartialPlatform::from(&node.platform));
-                let nodes = Wanted::of(own);
+                let known = self.known(in_force);
                 let host = || Ok::<_, Infallible>(self.host.clone());
-                let Ok(wanted) = rule.wanted(named, nodes.as_ref(), host);
+                let Ok(wanted) = rule.wanted(named, known.platforms.as_ref(), host);
                 wanted
             }
             Machines::Pod(pod) => pod::platforms(pod, &self.pod_settings(rule, in_force)),
@@ -189,7 +251,7 @@ impl Engine {
         };
         let mut settings = pod::Settings::new(default, self.host.clone());
         settings.partial = rule.partial;
-        settings.nodes.clone_from(&in_force.nodes);
+        settings.nodes.clone_from(&self.known(in_force).nodes);
         settings.os_labels.extend(self.pods.os_labels.iter().cloned());
         settings.arch_labels.extend(self.pods.arch_labels.iter().cloned());
         settings.values.clone_from(&self.pods.values);
@@ -206,14 +268,14 @@ impl Engine {
         let digest = match reference.target() {
             Target::Digest(digest) => digest,
             Target::Tag(tag) => {
-                let key = TagKey { repository: Arc::clone(&spot.name), tag: tag.to_string() };
-                let (place, name, images) =
-                    (spot.place.clone(), Arc::clone(&spot.name), self.caches.images());
+                let key = TagKey { repository: Arc::clone(&spot.kept), tag: tag.to_string() };
+                let (place, kept, images) =
+                    (spot.place.clone(), Arc::clone(&spot.kept), self.caches.images());
                 let work = || async move {
                     let top = place.manifest(&Target::Tag(tag)).await;
                     let top = top.map_err(|error| Trouble::of_image(&error))?;
                     let digest = top.descriptor.digest;
-                    let key = ImageKey { repository: name, digest };
+                    let key = ImageKey { repository: kept, digest };
                     // What came is kept, so that it is not asked for once more by its digest.
                     if !images.contains_key(&key) {
                         let contents = Contents::of(&place, top).await;
@@ -225,7 +287,7 @@ impl Engine {
                 self.caches.tag(key, work).await?
             }
         };
-        let key = ImageKey { repository: Arc::clone(&spot.name), digest };
+        let key = ImageKey { repository: Arc::clone(&spot.kept), digest };
         let place = spot.place.clone();
         self.caches.image(key, || by_digest(place, digest)).await
     }
@@ -237,7 +299,7 @@ impl Engine {
         rule: &Arc<Rule>,
         in_force: &InForce,
     ) -> Result<SubjectAnswer, Trouble> {
-        let key = VerdictKey::new(&spot.name, &subject.descriptor, in_force.generation);
+        let key = VerdictKey::new(&spot.kept, &subject.descriptor, in_force.generation);
         let work = || {
             let (rule, metrics) = (Arc::clone(rule), Arc::clone(&self.metrics));
             examine(spot.place.clone(), subject.clone(), rule, (self.limits, metrics))
@@ -247,6 +309,31 @@ impl Engine {
         let Subject { kind, platform, .. } = subject.clone();
         Ok(SubjectAnswer { kind, platform, ..SubjectAnswer::clone(&answer) })
     }
+}
+
+fn spot(reader: &Reader, reference: &RegistryReference) -> Spot {
+    let remote = reader.client.repository(&reference.registry, &reference.repository);
+    let place = Place::Remote(remote);
+    let name: Arc<str> = place.to_string().into();
+    Spot { kept: reader.keeps_under(&name), name, place }
+}
+
+/// What comes of the first who is let in. Registries tell who may not look that there is nothing.
+async fn first<'a, T, F: Future<Output = Result<T, Trouble>>>(
+    readers: &'a [Reader],
+    ask: impl Fn(&'a Reader) -> F,
+) -> Result<T, Trouble> {
+    let mut locked_out = None;
+    let mut missing = None;
+    for reader in readers {
+        match ask(reader).await {
+            Err(trouble) if trouble.code == Code::Denied => locked_out = Some(trouble),
+            Err(trouble) if trouble.code == Code::NotFound => missing = Some(trouble),
+            told => return told,
+        }
+    }
+    let nobody = || Trouble::new(Code::Internal, "nobody asked");
+    Err(locked_out.or(missing).unwrap_or_else(nobody))
 }
 
 async fn by_digest(place: Place, digest: Digest) -> Result<Arc<Contents>, Trouble> {

@@ -23,6 +23,7 @@ use super::config::{Limits, Mode, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
 use super::metrics::{Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
+use super::readers::{Asker, PodLogins};
 use super::reports::{self, Context, Value};
 use super::trouble::{Code, Trouble};
 use crate::contract::{self, Key};
@@ -43,14 +44,14 @@ pub(super) struct App {
     pub(super) ending: CancellationToken,
 }
 
-/// For Gatekeeper.
-pub(super) fn provider_router(app: &Arc<App>) -> Router {
+/// For Gatekeeper. `believed`: who asks here may say in whose name.
+pub(super) fn provider_router(app: &Arc<App>, believed: bool) -> Router {
     let mut router = Router::new();
     for (version, shape) in [("v1", Shape::V1), ("v2", Shape::V2)] {
         for (name, purpose) in [("verify", Purpose::Verify), ("mutate", Purpose::Mutate)] {
             let path = format!("/ratify/gatekeeper/{version}/{name}");
             let answer = move |State(app): State<Arc<App>>, request: Request| async move {
-                provide(&app, shape, purpose, request).await
+                provide(&app, (shape, purpose, believed), request).await
             };
             router = router.route(&path, post(answer));
         }
@@ -59,9 +60,10 @@ pub(super) fn provider_router(app: &Arc<App>) -> Router {
 }
 
 /// For API servers.
-pub(super) fn admission_router(app: &Arc<App>) -> Router {
-    let answer =
-        |State(app): State<Arc<App>>, request: Request| async move { admit(&app, request).await };
+pub(super) fn admission_router(app: &Arc<App>, believed: bool) -> Router {
+    let answer = move |State(app): State<Arc<App>>, request: Request| async move {
+        admit(&app, believed, request).await
+    };
     Router::new().route("/admission/v1/validate", post(answer)).with_state(Arc::clone(app))
 }
 
@@ -69,9 +71,14 @@ pub(super) fn admission_router(app: &Arc<App>) -> Router {
 pub(super) fn health_router(app: &Arc<App>) -> Router {
     let ready = |State(app): State<Arc<App>>| async move {
         // Policy and certificate were read before anything listened, and what was read stays.
-        match app.ending.is_cancelled() {
-            false => text(StatusCode::OK, "ok\n".to_owned()),
-            true => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".to_owned()),
+        let waits = app.engine.nodes.as_ref().is_some_and(|nodes| !nodes.is_ready());
+        match (app.ending.is_cancelled(), waits) {
+            (true, _) => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".to_owned()),
+            (false, true) => {
+                let what = "the cluster's nodes have not been listed yet\n";
+                text(StatusCode::SERVICE_UNAVAILABLE, what.to_owned())
+            }
+            (false, false) => text(StatusCode::OK, "ok\n".to_owned()),
         }
     };
     let metrics = |State(app): State<Arc<App>>| async move {
@@ -126,8 +133,12 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// What a route is for, and whether who asks there is believed.
+type Route = (Shape, Purpose, bool);
+
 /// Answers a request of Gatekeeper, in time.
-async fn provide(app: &App, shape: Shape, purpose: Purpose, request: Request) -> Response {
+async fn provide(app: &App, asked: Route, request: Request) -> Response {
+    let (shape, purpose, _) = asked;
     let (call, timeout) = match purpose {
         Purpose::Verify => (Call::Verify, app.timeouts.verify.0),
         Purpose::Mutate => (Call::Mutate, app.timeouts.mutate.0),
@@ -140,7 +151,7 @@ async fn provide(app: &App, shape: Shape, purpose: Purpose, request: Request) ->
             tracing::warn!(trace, error = refused.message, "a request was not answered");
             provider::system_error(shape, refused)
         }
-        Ok(keys) => answer(app, shape, purpose, (&trace, deadline), keys).await,
+        Ok(keys) => answer(app, asked, (&trace, deadline), keys).await,
     };
     let milliseconds = u64::try_from(counted.2.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::debug!(trace, ?purpose, status = answered.status, milliseconds, "answered");
@@ -166,11 +177,13 @@ async fn body(body: Body, limit: usize, until: Instant) -> Result<Bytes, NotAnsw
 
 async fn answer(
     app: &App,
-    shape: Shape,
-    purpose: Purpose,
+    (shape, purpose, believed): Route,
     (trace, until): (&str, Instant),
     keys: Vec<String>,
 ) -> ProviderResponse {
+    // A key tells the namespace alone: what its pods have that name no account.
+    let logins = believed.then(PodLogins::default);
+    let logins = logins.as_ref();
     let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
         let what = "too many requests are being answered (limits.requests); ask again";
         return provider::system_error(shape, NotAnswered::new(503, what));
@@ -180,8 +193,8 @@ async fn answer(
     let context = &context;
     let answers = keys.iter().map(|key| async move {
         let told = match purpose {
-            Purpose::Verify => verify(app, context, key, until).await,
-            Purpose::Mutate => mutate(app, key, until).await,
+            Purpose::Verify => verify(app, context, (key.as_str(), logins), until).await,
+            Purpose::Mutate => mutate(app, (key.as_str(), logins), until).await,
         };
         if let Err(trouble) = &told {
             tracing::warn!(trace, key, error = trouble.text(), "no answer");
@@ -209,7 +222,7 @@ fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
 async fn verify(
     app: &App,
     context: &Context<'_>,
-    key: &str,
+    (key, logins): (&str, Option<&PodLogins>),
     until: Instant,
 ) -> Result<Value, Trouble> {
     let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
@@ -217,17 +230,23 @@ async fn verify(
         namespace: key.namespace(),
         reference: key.reference(),
         machines: Machines::Named(key.platforms()),
+        logins,
     };
     let told = in_time(app, asked, until, context.trace).await?;
     Ok(reports::value(context, &told, &repository(key.reference())))
 }
 
-async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
+async fn mutate(
+    app: &App,
+    (key, logins): (&str, Option<&PodLogins>),
+    until: Instant,
+) -> Result<Value, Trouble> {
     let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     if Instant::now() >= until {
         return Err(late(app));
     }
-    match timeout_at(until, app.engine.pin(key.reference())).await {
+    let asker = key.namespace().zip(logins).map(|(namespace, pod)| Asker { namespace, pod });
+    match timeout_at(until, app.engine.pin(asker, key.reference())).await {
         Ok(pinned) => pinned.map(Value::Text),
         Err(_) => Err(late(app)),
     }
@@ -286,7 +305,7 @@ fn repository(reference: &Reference) -> String {
 }
 
 /// Answers an API server, in time.
-async fn admit(app: &App, request: Request) -> Response {
+async fn admit(app: &App, believed: bool, request: Request) -> Response {
     let counted = Counted::new(&app.metrics, Call::Admission);
     let timeout = asked_for(request.uri().query())
         .map_or(app.timeouts.admission.0, |asked| asked.min(app.timeouts.admission.0));
@@ -304,7 +323,7 @@ async fn admit(app: &App, request: Request) -> Response {
             return json(status, &admission::write("", &ruling));
         }
     };
-    let ruling = judge(app, &request, &trace, deadline).await;
+    let ruling = judge(app, (&request, believed), &trace, deadline).await;
     let audited = ruling.allowed && !ruling.warnings.is_empty();
     app.metrics.admission(match (ruling.allowed, audited) {
         (true, false) => "allowed",
@@ -316,7 +335,12 @@ async fn admit(app: &App, request: Request) -> Response {
 }
 
 /// Every image of the pod, for every machine that it might run on.
-async fn judge(app: &App, request: &admission::Request, trace: &str, until: Instant) -> Ruling {
+async fn judge(
+    app: &App,
+    (request, believed): (&admission::Request, bool),
+    trace: &str,
+    until: Instant,
+) -> Ruling {
     let audit = app.mode == Mode::Audit;
     let to_look_at = match admission::to_look_at(request) {
         Ok(Some(to_look_at)) => to_look_at,
@@ -336,7 +360,8 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
             Ok(reference) => {
                 let namespace = request.namespace.as_deref();
                 let machines = Machines::Pod(&to_look_at.pod);
-                let asked = Asked { namespace, reference: &reference, machines };
+                let logins = believed.then_some(&to_look_at.logins);
+                let asked = Asked { namespace, reference: &reference, machines, logins };
                 in_time(app, asked, until, trace).await
             }
         };

@@ -9,6 +9,8 @@
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
 //! | `admission` | AdmissionReviews in and out |
 //! | `engine` | one question about one image, from the caches or from the registry |
+//! | `readers` | in whose name a registry is asked |
+//! | `cluster` | nodes, pull secrets and the verifier's own certificate |
 //! | `caches` | what is kept, for how long, and who asks when many want the same |
 //! | `trouble` | whether what went wrong will pass |
 //! | `watch` | the policy, read again when it changes |
@@ -16,15 +18,19 @@
 
 mod admission;
 mod caches;
+mod cluster;
 pub mod config;
 mod engine;
 mod http;
 mod metrics;
 mod provider;
+mod readers;
 mod reports;
 mod run;
 mod trouble;
 mod watch;
 
+pub use cluster::ClusterError;
+pub use cluster::certificate::CertificateError;
 pub use config::{Config, ConfigError};
 pub use run::{Running, StartError, start};
