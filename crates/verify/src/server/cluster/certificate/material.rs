@@ -45,7 +45,7 @@ pub(super) struct Authority {
 
 impl Authority {
     pub(super) fn pem(&self) -> String {
-        pem::encode(&pem::Pem::new("CERTIFICATE", self.der.clone()))
+        encode(&pem::Pem::new("CERTIFICATE", self.der.clone()))
     }
 }
 
@@ -125,6 +125,11 @@ impl Kept {
     }
 }
 
+/// With the ends of lines that everybody else here writes.
+fn encode(one: &pem::Pem) -> String {
+    pem::encode_config(one, pem::EncodeConfig::new().set_line_ending(pem::LineEnding::LF))
+}
+
 /// All certificates in some PEM.
 pub(super) fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let all = CertificateDer::pem_slice_iter(pem);
@@ -134,7 +139,7 @@ pub(super) fn certificates(pem: &[u8]) -> Result<Vec<Vec<u8>>, String> {
 
 fn keys(text: &str) -> Result<Vec<Zeroizing<String>>, String> {
     let all = pem::parse_many(text).map_err(|error| format!("it is no PEM: {error}"))?;
-    Ok(all.iter().map(|one| Zeroizing::new(pem::encode(one))).collect())
+    Ok(all.iter().map(|one| Zeroizing::new(encode(one))).collect())
 }
 
 fn authority(der: Vec<u8>, key: Zeroizing<String>) -> Result<Authority, String> {
