@@ -65,19 +65,21 @@ fn table(markdown: &str) -> BTreeMap<String, Row> {
         .collect()
 }
 
-/// Every crate reachable from `id` through dependencies that end up in the program.
-fn shipped_with<'a>(nodes: &BTreeMap<&'a str, &'a Value>, id: &'a str) -> BTreeSet<&'a str> {
-    let mut seen = BTreeSet::new();
-    let mut todo = vec![id];
-    while let Some(id) = todo.pop() {
-        for dep in array(nodes[id], "deps") {
-            let ships = array(dep, "dep_kinds").iter().any(|kind| kind["kind"].is_null());
-            if ships && seen.insert(text(dep, "pkg")) {
-                todo.push(text(dep, "pkg"));
-            }
-        }
-    }
-    seen
+/// Every crate that ends up in what a package makes with these features and no others. The features
+/// that other members of the workspace ask for do not count: who builds one of them gets one of them.
+fn shipped_with(package: &str, features: &str) -> BTreeSet<String> {
+    let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .args(["--no-default-features", "--target", &target, "--package", package])
+        .args(["--features", features])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let text = String::from_utf8(output.stdout).expect("cargo tree prints text");
+    let names = text.lines().filter_map(|line| line.split_whitespace().next());
+    names.map(str::to_owned).collect()
 }
 
 #[test]
@@ -104,19 +106,42 @@ fn crates_use_only_what_their_row_names() {
                 wrong.push(format!("{name} uses {dep_name}, which its row does not name"));
             }
         }
-        for dep in shipped_with(&nodes, id) {
-            let dep_name = text(packages[dep], "name");
-            if row.never.contains(dep_name) {
-                wrong.push(format!("{name} must never see {dep_name}, and ships it"));
-            }
-        }
     }
-    let names: BTreeSet<&str> =
-        members.iter().map(|id| short(text(packages[id], "name"))).collect();
-    wrong.extend(
-        table.keys().filter(|k| !names.contains(k.as_str())).map(|k| format!("no crate {k}")),
-    );
+    let names: BTreeMap<&str, &str> = members
+        .iter()
+        .map(|id| text(packages[id], "name"))
+        .map(|package| (short(package), package))
+        .collect();
+    for (name, row) in &table {
+        // `verify+server` is the crate with one of its features.
+        let (own, features) = name.split_once('+').unwrap_or((name, ""));
+        let Some(package) = names.get(own) else {
+            wrong.push(format!("no crate {name}"));
+            continue;
+        };
+        let shipped = shipped_with(package, features);
+        assert!(shipped.contains(*package), "{shipped:?}");
+        let seen = row.never.iter().filter(|never| shipped.contains(*never));
+        wrong.extend(seen.map(|never| format!("{name} must never see {never}, and ships it")));
+    }
     assert!(wrong.is_empty(), "ARCHITECTURE.md and the crates disagree:\n{}", wrong.join("\n"));
+}
+
+/// The verifier writes its own certificate to the cluster and nothing else: who writes needs one of
+/// these, and they are used in one place.
+#[test]
+fn only_the_certificate_of_the_verifier_is_written_to_a_cluster() {
+    let mut files = BTreeSet::new();
+    rust_files(&root().join("crates/verify/src"), &mut files);
+    let writes = |file: &&PathBuf| {
+        let text = read(file);
+        let calls = ["PostParams", "PatchParams", "DeleteParams", "EvictParams", ".entry_mut("];
+        calls.iter().any(|call| text.contains(call))
+    };
+    let wrong: Vec<_> = files.iter().filter(writes).collect();
+    let own = root().join("crates/verify/src/server/cluster/certificate");
+    assert!(!wrong.is_empty(), "the certificate is written somewhere");
+    assert!(wrong.iter().all(|file| file.starts_with(&own)), "{wrong:?}");
 }
 
 /// Follows `mod` declarations from a crate root and collects every file they include.

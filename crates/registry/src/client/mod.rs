@@ -42,7 +42,9 @@ use self::auth::AuthState;
 use self::http::{Connections, Endpoint, api_url};
 
 pub use answer::ErrorBody;
-pub use credentials::{Credential, CredentialError, CredentialStore, Erased, HelperError, Stored};
+pub use credentials::{
+    Credential, CredentialError, CredentialStore, Erased, HelperError, Logins, LoginsForm, Stored,
+};
 pub use download::BlobStream;
 pub use error::{ClientError, Failure};
 pub use login::LoginCheck;
@@ -92,9 +94,9 @@ pub type Observer = Arc<dyn Fn(&str, Option<u16>) + Send + Sync>;
 struct Shared {
     settings: Arc<Settings>,
     observer: Option<Observer>,
-    connections: Connections,
+    connections: Arc<Connections>,
     auth: AuthState,
-    gates: Mutex<HashMap<Host, Arc<Gates>>>,
+    gates: Arc<Mutex<HashMap<Host, Arc<Gates>>>>,
     /// Writers of one referrers list in this process take turns.
     list_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -120,13 +122,27 @@ impl Client {
     ) -> Result<Self, ClientError> {
         let settings = Arc::new(settings);
         Ok(Self(Arc::new(Shared {
-            connections: Connections::new(settings.clone()),
+            connections: Arc::new(Connections::new(settings.clone())),
             settings,
             observer,
             auth: AuthState::new(credentials),
-            gates: Mutex::default(),
+            gates: Arc::default(),
             list_locks: Mutex::default(),
         })))
+    }
+
+    /// The same registries as somebody else: settings, connections and their bounds are shared,
+    /// credentials and the tokens that were had for them are not.
+    #[must_use]
+    pub fn with_credentials(&self, credentials: CredentialStore) -> Self {
+        Self(Arc::new(Shared {
+            settings: Arc::clone(&self.0.settings),
+            observer: self.0.observer.clone(),
+            connections: Arc::clone(&self.0.connections),
+            auth: AuthState::new(credentials),
+            gates: Arc::clone(&self.0.gates),
+            list_locks: Mutex::default(),
+        }))
     }
 
     /// One repository of one registry. Nothing is sent yet.

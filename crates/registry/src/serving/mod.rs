@@ -5,4 +5,4 @@ mod accept;
 mod tls;
 
 pub use accept::{Limits, Listener, run};
-pub use tls::{Tls, TlsError, TlsFiles, TlsVersion};
+pub use tls::{Identity, Renewer, Tls, TlsError, TlsFiles, TlsVersion};

@@ -1,4 +1,4 @@
-//! Certificate and key from PEM files, read again when they change.
+//! Certificate and key from PEM files, read again when they change, or given by the program itself.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -42,12 +42,31 @@ impl TlsFiles {
         let (certificate, key) = (certificate.into(), key.into());
         Self { certificate, key, client_ca: None, oldest: TlsVersion::default() }
     }
+}
 
-    /// When each was last written; none for a file that cannot be looked at.
-    fn written(&self) -> [Option<SystemTime>; 3] {
-        let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
-        let ca = self.client_ca.as_deref().and_then(written);
-        [written(&self.certificate), written(&self.key), ca]
+/// A certificate and its key that are in no file.
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Identity({} certificates)", self.chain.len())
+    }
+}
+
+impl Identity {
+    /// From PEM; `place` is where that came from, for messages.
+    pub fn from_pem(chain: &[u8], key: &[u8], place: &Path) -> Result<Self, TlsError> {
+        let chain = certificates(place, chain)?;
+        Ok(Self { chain, key: private_key(place, key)? })
+    }
+
+    fn read(files: &TlsFiles) -> Result<Self, TlsError> {
+        let (certificate, key) = (read_bounded(&files.certificate)?, read_bounded(&files.key)?);
+        let chain = certificates(&files.certificate, &certificate)?;
+        Ok(Self { chain, key: private_key(&files.key, &key)? })
     }
 }
 
@@ -115,14 +134,43 @@ pub struct Tls(Arc<Shared>);
 
 struct Shared {
     files: TlsFiles,
+    /// Instead of certificate and key in files.
+    given: Option<Mutex<Identity>>,
     look_again: Duration,
     current: Mutex<Current>,
+}
+
+impl Shared {
+    /// When each file was last written; none for a file that cannot be looked at.
+    fn written(files: &TlsFiles, is_given: bool) -> [Option<SystemTime>; 3] {
+        let written = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+        let ca = files.client_ca.as_deref().and_then(written);
+        match is_given {
+            true => [None, None, ca],
+            false => [written(&files.certificate), written(&files.key), ca],
+        }
+    }
+
+    fn acceptor(&self) -> Result<TlsAcceptor, TlsError> {
+        match &self.given {
+            None => acceptor(&self.files, &Identity::read(&self.files)?),
+            Some(given) => {
+                acceptor(&self.files, &given.lock().unwrap_or_else(PoisonError::into_inner))
+            }
+        }
+    }
 }
 
 struct Current {
     acceptor: TlsAcceptor,
     written: [Option<SystemTime>; 3],
     looked: Instant,
+}
+
+impl Current {
+    fn new(acceptor: TlsAcceptor, written: [Option<SystemTime>; 3]) -> Mutex<Self> {
+        Mutex::new(Self { acceptor, written, looked: Instant::now() })
+    }
 }
 
 impl std::fmt::Debug for Tls {
@@ -137,12 +185,21 @@ impl Tls {
         Self::load_and_look(files, LOOK_AGAIN)
     }
 
+    /// With what the program has itself, and the one who may give the next. Of `files` only
+    /// `client_ca` and `oldest` count, and `certificate` as the name of the place in messages.
+    pub fn given(identity: Identity, files: TlsFiles) -> Result<(Self, Renewer), TlsError> {
+        let written = Shared::written(&files, true);
+        let current = Current::new(acceptor(&files, &identity)?, written);
+        let given = Some(Mutex::new(identity));
+        let shared = Arc::new(Shared { files, given, look_again: LOOK_AGAIN, current });
+        Ok((Self(Arc::clone(&shared)), Renewer(shared)))
+    }
+
     fn load_and_look(files: TlsFiles, look_again: Duration) -> Result<Self, TlsError> {
         // Before reading: what is written between the two is read again.
-        let written = files.written();
-        let acceptor = acceptor(&files)?;
-        let current = Mutex::new(Current { acceptor, written, looked: Instant::now() });
-        Ok(Self(Arc::new(Shared { files, look_again, current })))
+        let written = Shared::written(&files, false);
+        let current = Current::new(acceptor(&files, &Identity::read(&files)?)?, written);
+        Ok(Self(Arc::new(Shared { files, given: None, look_again, current })))
     }
 
     /// For the next connection. Files that changed are read; ones that cannot be used are told
@@ -154,9 +211,9 @@ impl Tls {
             return current.acceptor.clone();
         }
         current.looked = Instant::now();
-        let written = shared.files.written();
+        let written = Shared::written(&shared.files, shared.given.is_some());
         if written != current.written {
-            match acceptor(&shared.files) {
+            match shared.acceptor() {
                 Ok(acceptor) => {
                     tracing::info!(certificate = %shared.files.certificate.display(), "certificate read again");
                     current.acceptor = acceptor;
@@ -172,15 +229,30 @@ impl Tls {
     }
 }
 
-/// Reads the files and makes an acceptor that offers HTTP/2 and HTTP/1.1.
-fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
-    let (certificate, key) = (read_bounded(&files.certificate)?, read_bounded(&files.key)?);
-    let chain = certificates(&files.certificate, &certificate)?;
-    let key = PrivateKeyDer::from_pem_slice(&key).map_err(|source| TlsError::Read {
-        what: "a private key",
-        path: files.key.clone(),
-        source,
-    })?;
+/// Gives a server its next certificate.
+pub struct Renewer(Arc<Shared>);
+
+impl std::fmt::Debug for Renewer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Renewer").field(&self.0.files).finish()
+    }
+}
+
+impl Renewer {
+    /// Connections that come from now on are shown this one; those that are there stay. What cannot
+    /// be used changes nothing.
+    pub fn renew(&self, new: Identity) -> Result<(), TlsError> {
+        let acceptor = acceptor(&self.0.files, &new)?;
+        if let Some(given) = &self.0.given {
+            *given.lock().unwrap_or_else(PoisonError::into_inner) = new;
+        }
+        self.0.current.lock().unwrap_or_else(PoisonError::into_inner).acceptor = acceptor;
+        Ok(())
+    }
+}
+
+/// Makes an acceptor that offers HTTP/2 and HTTP/1.1.
+fn acceptor(files: &TlsFiles, identity: &Identity) -> Result<TlsAcceptor, TlsError> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let unusable = |source| TlsError::Unusable { path: files.certificate.clone(), source };
     let builder = rustls::ServerConfig::builder_with_provider(Arc::clone(&provider))
@@ -193,6 +265,7 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
         None => builder.with_no_client_auth(),
         Some(path) => builder.with_client_cert_verifier(client_verifier(path, provider)?),
     };
+    let (chain, key) = (identity.chain.clone(), identity.key.clone_key());
     let mut config = builder.with_single_cert(chain, key).map_err(unusable)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
@@ -201,6 +274,14 @@ fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, TlsError> {
 fn certificates(path: &Path, pem: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     CertificateDer::pem_slice_iter(pem).collect::<Result<_, _>>().map_err(|source| TlsError::Read {
         what: "certificates",
+        path: path.to_path_buf(),
+        source,
+    })
+}
+
+fn private_key(path: &Path, pem: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
+    PrivateKeyDer::from_pem_slice(pem).map_err(|source| TlsError::Read {
+        what: "a private key",
         path: path.to_path_buf(),
         source,
     })
@@ -286,6 +367,24 @@ mod tests {
         assert_eq!(which(&tls), first, "the old one stays");
         certificate(&files);
         touch(20);
+        assert_ne!(which(&tls), first);
+    }
+
+    fn made() -> Identity {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let (chain, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        Identity::from_pem(chain.as_bytes(), key.as_bytes(), Path::new("made")).unwrap()
+    }
+
+    #[test]
+    fn a_given_certificate_is_renewed_at_once_and_by_nothing_that_cannot_be_used() {
+        let (tls, renewer) = Tls::given(made(), TlsFiles::new("made", "made")).unwrap();
+        let first = which(&tls);
+        let (one, other) = (made(), made());
+        let mixed = Identity { chain: one.chain.clone(), key: other.key.clone_key() };
+        assert!(matches!(renewer.renew(mixed), Err(TlsError::Unusable { .. })));
+        assert_eq!(which(&tls), first, "the old one stays");
+        renewer.renew(one).unwrap();
         assert_ne!(which(&tls), first);
     }
 

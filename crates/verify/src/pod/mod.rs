@@ -16,7 +16,7 @@ use portolan_core::platform::PartialPlatform;
 
 pub use spec::{
     Affinity, Expression, MAX_POD, Node, NodeAffinity, NodeSelector, Os, PodSpec, ReadPodError,
-    Term, Toleration, nodes_from_yaml, spec_of,
+    Term, Toleration, node_from_object, nodes_from_yaml, spec_of,
 };
 
 use self::choice::{Choice, Way};

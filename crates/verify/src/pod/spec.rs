@@ -182,11 +182,12 @@ pub fn nodes_from_yaml(bytes: &[u8]) -> Result<Vec<Node>, ReadPodError> {
         None => std::slice::from_ref(&document),
     };
     let items = items.iter().enumerate();
-    items.map(|(n, item)| node(item).ok_or(ReadPodError::Node(n + 1))).collect()
+    items.map(|(n, item)| node_from_object(item).ok_or(ReadPodError::Node(n + 1))).collect()
 }
 
-/// What the kubelet reports counts before its labels, which others may change.
-fn node(item: &Value) -> Option<Node> {
+/// A node, where it says what it is. What the kubelet reports counts before its labels, which others
+/// may change.
+pub fn node_from_object(item: &Value) -> Option<Node> {
     let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
     let label = |name: &str| item.pointer("/metadata/labels")?.get(name)?.as_str();
     let os = text("/status/nodeInfo/operatingSystem").or_else(|| label("kubernetes.io/os"))?;

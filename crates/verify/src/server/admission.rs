@@ -6,6 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::engine::Told;
+use super::readers::PodLogins;
 use super::trouble::Trouble;
 use crate::pod::{PodSpec, ReadPodError, spec_of};
 
@@ -49,6 +50,8 @@ pub(super) struct ToLookAt {
     pub(super) pod: PodSpec,
     /// Each once, in order.
     pub(super) images: BTreeSet<String>,
+    /// What the pod has to show registries.
+    pub(super) logins: PodLogins,
 }
 
 /// Why a request cannot be decided.
@@ -81,7 +84,17 @@ pub(super) fn to_look_at(request: &Request) -> Result<Option<ToLookAt>, Undecida
     {
         images.retain(|image| !known.contains(image));
     }
-    Ok((!images.is_empty()).then_some(ToLookAt { pod, images }))
+    let logins = logins(&request.object)?;
+    Ok((!images.is_empty()).then_some(ToLookAt { pod, images, logins }))
+}
+
+fn logins(object: &Value) -> Result<PodLogins, Undecidable> {
+    let (_, spec) = spec_of(object)?;
+    let named = spec.get("imagePullSecrets").and_then(Value::as_array).into_iter().flatten();
+    let named = named.filter_map(|one| one.get("name")?.as_str().map(str::to_owned));
+    let account = spec.get("serviceAccountName").and_then(Value::as_str);
+    let account = account.filter(|name| !name.is_empty()).map(str::to_owned);
+    Ok(PodLogins { secrets: named.take(MAX_IMAGES).collect(), service_account: account })
 }
 
 /// Of containers of every kind, and of volumes that are images.
@@ -210,6 +223,19 @@ mod tests {
             let asked = request(operation, object, old);
             assert_eq!(looked_at(&asked), expected, "{asked:?}");
         }
+    }
+
+    #[test]
+    fn what_a_pod_has_to_show_registries_is_read_from_whatever_makes_it() {
+        let spec = json!({"containers": [{"image": "a"}], "serviceAccountName": "builder",
+                          "imagePullSecrets": [{"name": "x"}, {}, 7, {"name": "y"}]});
+        for object in [json!({"spec": spec}), json!({"spec": {"template": {"spec": spec}}})] {
+            let found = to_look_at(&request("CREATE", object, Value::Null)).unwrap().unwrap();
+            assert_eq!(found.logins.secrets, ["x", "y"]);
+            assert_eq!(found.logins.service_account.as_deref(), Some("builder"));
+        }
+        let plain = to_look_at(&request("CREATE", pod(&["a"], "amd64"), Value::Null));
+        assert_eq!(plain.unwrap().unwrap().logins, PodLogins::default());
     }
 
     #[test]

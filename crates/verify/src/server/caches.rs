@@ -25,6 +25,7 @@ use moka::future::Cache;
 use portolan_core::{Descriptor, Digest};
 
 use super::config::{CacheConfig, Limits, Timeouts};
+use super::engine::Ground;
 use super::metrics::{CacheName, Metrics};
 use super::provider::Shape;
 use super::reports::Written;
@@ -80,7 +81,7 @@ pub(super) struct Kept<V> {
 /// An answer as it is written, under a policy.
 pub(super) struct KeptAnswer {
     pub(super) written: Arc<Written>,
-    pub(super) generation: u64,
+    pub(super) ground: Ground,
     /// The earliest end of all that it was made of.
     pub(super) until: Instant,
 }
@@ -308,10 +309,10 @@ impl Caches {
         &self,
         shape: Shape,
         key: &str,
-        generation: u64,
+        ground: &Ground,
     ) -> Option<Arc<KeptAnswer>> {
         let kept = self.answers[shape as usize].get(key).await;
-        let kept = kept.filter(|kept| kept.generation == generation);
+        let kept = kept.filter(|kept| kept.ground == *ground);
         self.metrics.cache(CacheName::Answer, kept.is_some());
         kept
     }

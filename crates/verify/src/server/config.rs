@@ -1,6 +1,7 @@
 //! What the operator sets, from one TOML file. An unknown key is refused with its line, and what
 //! cannot work is refused when the file is read.
 
+mod cluster;
 mod values;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use portolan_core::platform::PartialPlatform;
 use portolan_registry::durable::{self, DurableError};
 use serde::Deserialize;
 
+pub use cluster::{ClusterConfig, Generate, Lifetime, ObjectName, PullSecretsFor, SecretName};
 pub use values::{ImagePattern, NodePlatform, Span};
 
 use crate::contract::MAX_KEY;
@@ -66,6 +68,8 @@ pub struct Config {
     /// `[pods]`
     #[serde(default)]
     pub pods: Pods,
+    /// `[cluster]`; not set: no cluster is asked anything.
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// Whether a no is a no.
@@ -90,16 +94,43 @@ pub enum TransientErrors {
     Item,
 }
 
-/// Files of TLS.
+/// Files of TLS, or how to do without.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TlsConfig {
     /// The certificate, followed by those that vouch for it.
-    pub certificate: PathBuf,
+    pub certificate: Option<PathBuf>,
     /// Its private key.
-    pub key: PathBuf,
+    pub key: Option<PathBuf>,
     /// Let in only clients with a certificate that one of these vouches for.
     pub client_ca: Option<PathBuf>,
+    /// `[tls.generate]`, instead of certificate and key.
+    pub generate: Option<Generate>,
+}
+
+/// Where certificate and key come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Certificate<'a> {
+    /// From files.
+    Files {
+        /// The certificate.
+        certificate: &'a Path,
+        /// Its key.
+        key: &'a Path,
+    },
+    /// The verifier makes them.
+    Generated(&'a Generate),
+}
+
+impl TlsConfig {
+    /// The one of both that is set; none where that is not one.
+    pub fn certificate(&self) -> Option<Certificate<'_>> {
+        match (&self.certificate, &self.key, &self.generate) {
+            (Some(certificate), Some(key), None) => Some(Certificate::Files { certificate, key }),
+            (None, None, Some(generate)) => Some(Certificate::Generated(generate)),
+            _ => None,
+        }
+    }
 }
 
 /// The webhook of Kubernetes itself.
@@ -362,6 +393,36 @@ impl Config {
                 "admission.client_ca needs admission.listen; without it tls.client_ca counts",
             );
         }
+        self.cluster_contradiction()
+    }
+
+    fn cluster_contradiction(&self) -> Option<&'static str> {
+        if self.tls.as_ref().is_some_and(|tls| tls.certificate().is_none()) {
+            return Some("tls has either certificate and key or generate");
+        }
+        if let Some(generate) = self.tls.as_ref().and_then(|tls| tls.generate.as_ref()) {
+            if self.cluster.is_none() {
+                return Some("tls.generate needs [cluster], where its certificate is kept");
+            }
+            if generate.names.is_empty() {
+                return Some("tls.generate.names is empty; name the Service: NAME.NAMESPACE");
+            }
+        }
+        let cluster = self.cluster.as_ref()?;
+        if cluster.nodes && self.pods.nodes.is_some() {
+            return Some("nodes come from cluster.nodes or from pods.nodes, not from both");
+        }
+        if cluster.pull_secrets == PullSecretsFor::Nobody && !cluster.secrets.is_empty() {
+            return Some("cluster.secrets needs cluster.pull_secrets");
+        }
+        if cluster.pull_secrets == PullSecretsFor::Certified
+            && self.tls.as_ref().is_none_or(|tls| tls.client_ca.is_none())
+            && self.admission.client_ca.is_none()
+        {
+            return Some(
+                "cluster.pull_secrets = \"certified\" needs tls.client_ca or admission.client_ca",
+            );
+        }
         None
     }
 }
@@ -429,6 +490,10 @@ mod tests {
             "[limits]\nbody_bytes = 100000000",
             "[cache]\nrefused_ttl = \"2m\"",
             "[admission]\nclient_ca = \"ca.crt\"",
+            "[tls.generate]\nnames = [\"a.b\"]\n[cluster]",
+            "[cluster]\nnodes = true\n[pods]\nnodes = \"nodes.yaml\"",
+            "[cluster]\nsecrets = [\"a\"]",
+            "[cluster]\npull_secrets = \"certified\"",
         ] {
             let error = parse(&format!("{LEAST}{more}")).unwrap_err();
             assert!(matches!(error, ConfigError::Contradiction { .. }), "{more}: {error}");
@@ -437,6 +502,23 @@ mod tests {
         assert!(without("127.0.0.1:6001").unwrap().tls.is_none());
         assert!(without("[::1]:6001").unwrap().tls.is_none());
         assert!(matches!(without("0.0.0.0:6001"), Err(ConfigError::Contradiction { .. })));
+    }
+
+    #[test]
+    fn a_certificate_is_in_files_or_made_and_for_that_there_is_a_cluster() {
+        let tls =
+            |tls: &str| parse(&format!("listen = \"127.0.0.1:1\"\npolicy = \"p\"\n[tls]\n{tls}"));
+        let made = tls("[tls.generate]\nnames = [\"v.ns\"]\n[cluster]\n").unwrap();
+        assert!(matches!(made.tls.unwrap().certificate(), Some(Certificate::Generated(_))));
+        for wrong in [
+            "",
+            "key = \"k\"\n",
+            "[tls.generate]\nnames = [\"v.ns\"]\n",
+            "[tls.generate]\nnames = []\n[cluster]\n",
+        ] {
+            let error = tls(wrong).unwrap_err();
+            assert!(matches!(error, ConfigError::Contradiction { .. }), "{wrong}: {error}");
+        }
     }
 
     #[test]

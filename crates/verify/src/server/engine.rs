@@ -12,13 +12,17 @@ use portolan_registry::client::Client;
 use portolan_registry::images::Place;
 
 use super::caches::{Caches, ImageKey, Kept, TagKey, VerdictKey};
+use super::cluster::nodes::{Known, View};
+use super::cluster::pull::PullSecrets;
 use super::config::{Exempt, Pods};
+use super::examine::examine;
 use super::keeping::Keeping;
 use super::metrics::{Metrics, Outcome, Selected};
+use super::readers::{Asker, PodLogins, Reader};
 use super::trouble::{Code, Trouble};
 use super::watch::{InForce, Watched};
-use crate::collect::{Carriers, Collected, Collector, Limits, Sought};
-use crate::decision::{self, Answer, Examined, Question, SubjectAnswer, Verdict};
+use crate::collect::Limits;
+use crate::decision::{self, Answer, Question, SubjectAnswer, Verdict};
 use crate::pod::{self, PodSpec};
 use crate::policy::{PlatformDefault, Rule};
 use crate::subject::Subject;
@@ -37,6 +41,14 @@ pub(super) struct Asked<'a> {
     pub(super) reference: &'a Reference,
     /// For which machines.
     pub(super) machines: Machines<'a>,
+    /// Whose logins may be used, beside the operator's; none where who asks is not believed.
+    pub(super) logins: Option<&'a PodLogins>,
+}
+
+impl<'a> Asked<'a> {
+    fn asker(&self) -> Option<Asker<'a>> {
+        Some(Asker { namespace: self.namespace?, pod: self.logins? })
+    }
 }
 
 /// The machines that are meant.
@@ -58,9 +70,36 @@ pub(super) enum Told {
         answer: Box<Answer>,
         /// What the reference named is of this type; none where nothing was resolved.
         media_type: Option<String>,
-        /// How long it may be told again, and under which generation; none where it is not worth it.
-        kept: Option<(Instant, u64)>,
+        /// How long it may be told again to whoever asks, and on which ground; none where it may not.
+        kept: Option<(Instant, Ground)>,
     },
+}
+
+/// What an answer rests on beside what is in registries.
+#[derive(Debug, Clone)]
+pub(super) struct Ground {
+    generation: u64,
+    /// The cluster's nodes, where they are watched.
+    nodes: Option<Arc<Known>>,
+}
+
+impl PartialEq for Ground {
+    fn eq(&self, other: &Self) -> bool {
+        let same_nodes = match (&self.nodes, &other.nodes) {
+            (None, None) => true,
+            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        };
+        self.generation == other.generation && same_nodes
+    }
+}
+
+/// What a question is decided by.
+struct By<'a> {
+    rule: &'a Arc<Rule>,
+    in_force: &'a InForce,
+    ground: Ground,
+    mode: &'static str,
 }
 
 impl Told {
@@ -98,6 +137,10 @@ pub(super) struct Engine {
     pub(super) client: Client,
     pub(super) caches: Arc<Caches>,
     pub(super) watched: Arc<Watched>,
+    /// The cluster's nodes, where they are watched.
+    pub(super) nodes: Option<Arc<View>>,
+    /// Logins of who asks, where they are looked for.
+    pub(super) pull: Option<PullSecrets>,
     pub(super) exempt: Exempt,
     pub(super) pods: Pods,
     pub(super) host: Platform,
@@ -108,6 +151,8 @@ pub(super) struct Engine {
 /// A repository, by its name and where it is.
 struct Spot {
     name: Arc<str>,
+    /// What is read here is kept under this: another for each login.
+    kept: Arc<str>,
     place: Place,
 }
 
@@ -123,8 +168,12 @@ impl Engine {
     }
 
     /// The reference with the digest that it means now.
-    pub(super) async fn pin(&self, reference: &Reference) -> Result<String, Trouble> {
-        let pinned = self.resolve(reference).await;
+    pub(super) async fn pin(
+        &self,
+        asker: Option<Asker<'_>>,
+        reference: &Reference,
+    ) -> Result<String, Trouble> {
+        let pinned = self.resolve(asker, reference).await;
         match &pinned {
             Ok(_) => self.metrics.outcome(Outcome::Pinned),
             Err(trouble) => self.metrics.trouble(trouble.code),
@@ -132,13 +181,26 @@ impl Engine {
         pinned
     }
 
-    async fn resolve(&self, reference: &Reference) -> Result<String, Trouble> {
+    async fn resolve(
+        &self,
+        asker: Option<Asker<'_>>,
+        reference: &Reference,
+    ) -> Result<String, Trouble> {
         let reference = in_registry(reference)?;
-        let Spot { name, place } = self.spot(reference);
+        let readers = self.readers(asker, reference).await?;
+        first(&readers, |reader| self.resolve_as(reader, reference)).await
+    }
+
+    async fn resolve_as(
+        &self,
+        reader: &Reader,
+        reference: &RegistryReference,
+    ) -> Result<String, Trouble> {
+        let Spot { name, kept, place } = spot(reader, reference);
         let digest = match reference.target() {
             Target::Digest(digest) => digest,
             Target::Tag(tag) => {
-                let key = TagKey { repository: Arc::clone(&name), tag: tag.to_string() };
+                let key = TagKey { repository: kept, tag: tag.to_string() };
                 let work = || async move {
                     let top = place.resolve(Some(&Target::Tag(tag))).await;
                     Ok(top.map_err(|error| Trouble::of_image(&error))?.digest)
@@ -150,29 +212,51 @@ impl Engine {
     }
 
     async fn decide(&self, asked: Asked<'_>) -> Result<Told, Trouble> {
-        let Asked { namespace, reference, machines } = asked;
+        let Asked { namespace, reference, machines, .. } = asked;
         if let Some(why) = exemption(&self.exempt, namespace, reference) {
             return Ok(Told::Exempt(why));
         }
-        let spot = self.spot(in_registry(reference)?);
+        let remote = in_registry(reference)?;
         let in_force = self.watched.now();
         let Some(rule) = in_force.policy.rule(reference) else {
             let answer = Box::new(decision::no_policy(reference));
             return Ok(Told::Answer { answer, media_type: None, kept: None });
         };
-        let wanted = self.wanted(rule, &in_force, machines);
+        let known = self.known(&in_force);
+        let ground = self.ground_of(&in_force, &known);
+        let wanted = self.wanted(rule, &known, machines);
         let question = Question { reference, rule, wanted: &wanted, now: Timestamp::now() };
-        let mode = mode(machines, rule);
+        let asker = asked.asker();
+        let readers = self.readers(asker, remote).await?;
+        let by = By { rule, in_force: &in_force, ground, mode: mode(machines, rule) };
+        let told = first(&readers, |reader| self.decide_as(spot(reader, remote), &question, &by));
+        let mut told = told.await?;
+        // What a login of who asks had a part in is kept under that login alone, piece by piece.
+        if let (Told::Answer { kept, .. }, Some(_), Some(_)) = (&mut told, &self.pull, asker) {
+            *kept = None;
+        }
+        Ok(told)
+    }
+
+    /// All of it in one name.
+    async fn decide_as(
+        &self,
+        spot: Spot,
+        question: &Question<'_>,
+        by: &By<'_>,
+    ) -> Result<Told, Trouble> {
+        let Question { reference, wanted, .. } = question;
+        let By { rule, in_force, ground, mode } = by;
         let contents = self.contents(in_registry(reference)?, &spot).await?;
         let Kept { value: contents, mut until } = contents;
         let media_type = Some(contents.top().media_type.clone());
-        let image = contents.subjects(&wanted, rule.missing);
+        let image = contents.subjects(wanted, rule.missing);
         let image = match image.map_err(|error| Trouble::of_subjects(&error))? {
             Ok(image) => image,
             Err(refusal) => {
                 self.metrics.selection(mode, Selected::Nothing);
-                let answer = Box::new(decision::not_found(&question, &refusal));
-                let kept = Some((until, in_force.generation));
+                let answer = Box::new(decision::not_found(question, &refusal));
+                let kept = Some((until, ground.clone()));
                 return Ok(Told::Answer { answer, media_type, kept });
             }
         };
@@ -181,37 +265,63 @@ impl Engine {
             if image.index().is_some() { Selected::OfIndex } else { Selected::Single },
         );
         let needed = decision::needed(&image, rule.index_policy);
-        let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, &in_force));
+        let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, in_force));
         let asking: Vec<_> = asking.collect();
         let told: Vec<Kept<_>> = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
         // No longer than any of what it is made of.
         until = told.iter().map(|one| one.until).fold(until, Instant::min);
         let subjects = told.into_iter().map(|one| one.value).collect();
-        let answer = Box::new(decision::combine(&question, &image, subjects));
-        Ok(Told::Answer { answer, media_type, kept: Some((until, in_force.generation)) })
+        let answer = Box::new(decision::combine(question, &image, subjects));
+        Ok(Told::Answer { answer, media_type, kept: Some((until, ground.clone())) })
     }
 
-    fn spot(&self, reference: &RegistryReference) -> Spot {
-        let remote = self.client.repository(&reference.registry, &reference.repository);
-        let place = Place::Remote(remote);
-        Spot { name: place.to_string().into(), place }
+    /// In whose names to ask: of who asks, then the operator's.
+    async fn readers(
+        &self,
+        asker: Option<Asker<'_>>,
+        reference: &RegistryReference,
+    ) -> Result<Vec<Reader>, Trouble> {
+        let mut readers = match (&self.pull, asker) {
+            (Some(pull), Some(asker)) => pull.readers(asker, reference).await?,
+            _ => Vec::new(),
+        };
+        readers.push(Reader { client: self.client.clone(), login: None });
+        Ok(readers)
     }
 
-    fn wanted(&self, rule: &Rule, in_force: &InForce, machines: Machines<'_>) -> Wanted {
+    /// Of the cluster, where it is watched, else of the file.
+    fn known(&self, in_force: &InForce) -> Arc<Known> {
+        match &self.nodes {
+            Some(view) => view.now(),
+            None => Arc::new(Known::new(in_force.nodes.clone())),
+        }
+    }
+
+    /// What an answer that is given now rests on.
+    pub(super) fn ground(&self) -> Ground {
+        let in_force = self.watched.now();
+        self.ground_of(&in_force, &self.known(&in_force))
+    }
+
+    fn ground_of(&self, in_force: &InForce, known: &Arc<Known>) -> Ground {
+        // A file of nodes is part of what is in force.
+        let nodes = self.nodes.is_some().then(|| Arc::clone(known));
+        Ground { generation: in_force.generation, nodes }
+    }
+
+    fn wanted(&self, rule: &Rule, known: &Known, machines: Machines<'_>) -> Wanted {
         match machines {
             Machines::Named(named) => {
-                let own = in_force.nodes.iter().map(|node| PartialPlatform::from(&node.platform));
-                let nodes = Wanted::of(own);
                 let host = || Ok::<_, Infallible>(self.host.clone());
-                let Ok(wanted) = rule.wanted(named, nodes.as_ref(), host);
+                let Ok(wanted) = rule.wanted(named, known.platforms.as_ref(), host);
                 wanted
             }
-            Machines::Pod(pod) => pod::platforms(pod, &self.pod_settings(rule, in_force)),
+            Machines::Pod(pod) => pod::platforms(pod, &self.pod_settings(rule, known)),
         }
     }
 
     /// The policy says what to take where a pod says nothing, the configuration what labels mean.
-    fn pod_settings(&self, rule: &Rule, in_force: &InForce) -> pod::Settings {
+    fn pod_settings(&self, rule: &Rule, known: &Known) -> pod::Settings {
         let default = match &rule.platforms {
             PlatformDefault::Host => pod::Default::Host,
             PlatformDefault::Nodes => pod::Default::Nodes,
@@ -220,7 +330,7 @@ impl Engine {
         };
         let mut settings = pod::Settings::new(default, self.host.clone());
         settings.partial = rule.partial;
-        settings.nodes.clone_from(&in_force.nodes);
+        settings.nodes.clone_from(&known.nodes);
         settings.os_labels.extend(self.pods.os_labels.iter().cloned());
         settings.arch_labels.extend(self.pods.arch_labels.iter().cloned());
         settings.values.clone_from(&self.pods.values);
@@ -237,14 +347,14 @@ impl Engine {
         let Kept { value: digest, until } = match reference.target() {
             Target::Digest(digest) => self.caches.forever(digest),
             Target::Tag(tag) => {
-                let key = TagKey { repository: Arc::clone(&spot.name), tag: tag.to_string() };
-                let (place, name, images) =
-                    (spot.place.clone(), Arc::clone(&spot.name), self.caches.images());
+                let key = TagKey { repository: Arc::clone(&spot.kept), tag: tag.to_string() };
+                let (place, kept, images) =
+                    (spot.place.clone(), Arc::clone(&spot.kept), self.caches.images());
                 let work = || async move {
                     let top = place.manifest(&Target::Tag(tag)).await;
                     let top = top.map_err(|error| Trouble::of_image(&error))?;
                     let digest = top.descriptor.digest;
-                    let key = ImageKey { repository: name, digest };
+                    let key = ImageKey { repository: kept, digest };
                     // What came is kept, so that it is not asked for once more by its digest.
                     if !images.contains_key(&key) {
                         let contents = Contents::of(&place, top).await;
@@ -256,7 +366,7 @@ impl Engine {
                 self.caches.tag(key, work).await?
             }
         };
-        let key = ImageKey { repository: Arc::clone(&spot.name), digest };
+        let key = ImageKey { repository: Arc::clone(&spot.kept), digest };
         let place = spot.place.clone();
         let value = self.caches.image(key, || by_digest(place, digest)).await?;
         Ok(Kept { value, until })
@@ -269,10 +379,14 @@ impl Engine {
         rule: &Arc<Rule>,
         in_force: &InForce,
     ) -> Result<Kept<SubjectAnswer>, Trouble> {
-        let key = VerdictKey::new(&spot.name, &subject.descriptor, in_force.generation);
+        let key = VerdictKey::new(&spot.kept, &subject.descriptor, in_force.generation);
         let work = || {
-            let (place, name) = (spot.place.clone(), Arc::clone(&spot.name));
-            let keeping = Keeping { place, name, caches: Arc::clone(&self.caches) };
+            let keeping = Keeping {
+                place: spot.place.clone(),
+                name: Arc::clone(&spot.name),
+                kept: Arc::clone(&spot.kept),
+                caches: Arc::clone(&self.caches),
+            };
             let (rule, metrics) = (Arc::clone(rule), Arc::clone(&self.metrics));
             examine(keeping, subject.clone(), rule, (self.limits, metrics))
         };
@@ -296,73 +410,36 @@ fn mode(machines: Machines<'_>, rule: &Rule) -> &'static str {
     }
 }
 
+fn spot(reader: &Reader, reference: &RegistryReference) -> Spot {
+    let remote = reader.client.repository(&reference.registry, &reference.repository);
+    let place = Place::Remote(remote);
+    let name: Arc<str> = place.to_string().into();
+    Spot { kept: reader.keeps_under(&name), name, place }
+}
+
+/// What comes of the first who is let in. Registries tell who may not look that there is nothing.
+async fn first<'a, T, F: Future<Output = Result<T, Trouble>>>(
+    readers: &'a [Reader],
+    ask: impl Fn(&'a Reader) -> F,
+) -> Result<T, Trouble> {
+    let mut locked_out = None;
+    let mut missing = None;
+    for reader in readers {
+        match ask(reader).await {
+            Err(trouble) if trouble.code == Code::Denied => locked_out = Some(trouble),
+            Err(trouble) if trouble.code == Code::NotFound => missing = Some(trouble),
+            told => return told,
+        }
+    }
+    let nobody = || Trouble::new(Code::Internal, "nobody asked");
+    Err(locked_out.or(missing).unwrap_or_else(nobody))
+}
+
 async fn by_digest(place: Place, digest: Digest) -> Result<Arc<Contents>, Trouble> {
     let top = place.manifest(&Target::Digest(digest)).await;
     let top = top.map_err(|error| Trouble::of_image(&error))?;
     let contents = Contents::of(&place, top).await;
     Ok(Arc::new(contents.map_err(|error| Trouble::of_subjects(&error))?))
-}
-
-/// What comes of a subject. Where more evidence can only help, it is looked for first where what
-/// counted was last found at this registry, and elsewhere only if that is not enough.
-async fn examine(
-    keeping: Keeping,
-    subject: Subject,
-    rule: Arc<Rule>,
-    (limits, metrics): (Limits, Arc<Metrics>),
-) -> Result<Arc<SubjectAnswer>, Trouble> {
-    let begun = Instant::now();
-    let sought = Sought::of(&rule);
-    let first = match sought.more_only_helps() {
-        true => keeping.caches.first(&keeping.name).await,
-        false => Carriers::ALL,
-    };
-    let mut collector = Collector::new(&keeping, subject.descriptor.digest, sought, &limits);
-    let failed = |error| Trouble::of_collecting(&error);
-    let mut found = collector.look(first).await.map_err(failed)?;
-    let mut judged = judge(&rule, &subject, found.clone()).await?;
-    if !judged.verified && first != Carriers::ALL {
-        let Collected { evidence, passed_over } =
-            collector.look(first.others()).await.map_err(failed)?;
-        found.evidence.extend(evidence);
-        found.passed_over.extend(passed_over);
-        judged = judge(&rule, &subject, found).await?;
-    }
-    if let Some(carriers) = carriers(&judged) {
-        keeping.caches.found(&keeping.name, carriers).await;
-    }
-    metrics.subject_examined(judged.verified, begun.elapsed());
-    Ok(Arc::new(judged))
-}
-
-/// So much arithmetic is done where it is; more would hold up who only waits.
-const FEW_JUDGEMENTS: usize = 4;
-
-async fn judge(
-    rule: &Arc<Rule>,
-    subject: &Subject,
-    found: Collected,
-) -> Result<SubjectAnswer, Trouble> {
-    let judge = |rule: &Rule, subject: Subject, found: Collected| {
-        let now = Timestamp::now();
-        decision::decide_subject(rule, &Examined::new(rule, subject, found, now), now)
-    };
-    let subject = subject.clone();
-    if found.evidence.len() * rule.signers.len() <= FEW_JUDGEMENTS {
-        return Ok(judge(rule, subject, found));
-    }
-    let rule = Arc::clone(rule);
-    let judged = tokio::task::spawn_blocking(move || judge(&rule, subject, found));
-    judged.await.map_err(|error| Trouble::new(Code::Internal, error.to_string()))
-}
-
-/// Where all that counts was found; none where nothing did, or where it was in both.
-fn carriers(judged: &SubjectAnswer) -> Option<Carriers> {
-    let mut accepted =
-        judged.signatures.iter().filter(|one| one.accepted).map(|one| one.tag.is_some());
-    let first = accepted.next().filter(|_| judged.verified)?;
-    let all = accepted.all(|one| one == first);
-    all.then_some(if first { Carriers::TAGS } else { Carriers::REFERRERS })
 }
 
 fn in_registry(reference: &Reference) -> Result<&RegistryReference, Trouble> {

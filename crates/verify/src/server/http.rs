@@ -25,6 +25,7 @@ use super::config::{Limits, Mode, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
 use super::metrics::{Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
+use super::readers::{Asker, PodLogins};
 use super::reports::{self, Manner, Stamp, Value, Written};
 use super::trouble::{Code, Trouble};
 use crate::contract::{self, Key};
@@ -42,14 +43,14 @@ pub(super) struct App {
     pub(super) ending: CancellationToken,
 }
 
-/// For Gatekeeper.
-pub(super) fn provider_router(app: &Arc<App>) -> Router {
+/// For Gatekeeper. `believed`: who asks here may say in whose name.
+pub(super) fn provider_router(app: &Arc<App>, believed: bool) -> Router {
     let mut router = Router::new();
     for (version, shape) in [("v1", Shape::V1), ("v2", Shape::V2)] {
         for (name, purpose) in [("verify", Purpose::Verify), ("mutate", Purpose::Mutate)] {
             let path = format!("/ratify/gatekeeper/{version}/{name}");
             let answer = move |State(app): State<Arc<App>>, request: Request| async move {
-                provide(&app, shape, purpose, request).await
+                provide(&app, (shape, purpose, believed), request).await
             };
             router = router.route(&path, post(answer));
         }
@@ -58,9 +59,10 @@ pub(super) fn provider_router(app: &Arc<App>) -> Router {
 }
 
 /// For API servers.
-pub(super) fn admission_router(app: &Arc<App>) -> Router {
-    let answer =
-        |State(app): State<Arc<App>>, request: Request| async move { admit(&app, request).await };
+pub(super) fn admission_router(app: &Arc<App>, believed: bool) -> Router {
+    let answer = move |State(app): State<Arc<App>>, request: Request| async move {
+        admit(&app, believed, request).await
+    };
     Router::new().route("/admission/v1/validate", post(answer)).with_state(Arc::clone(app))
 }
 
@@ -68,9 +70,14 @@ pub(super) fn admission_router(app: &Arc<App>) -> Router {
 pub(super) fn health_router(app: &Arc<App>) -> Router {
     let ready = |State(app): State<Arc<App>>| async move {
         // Policy and certificate were read before anything listened, and what was read stays.
-        match app.ending.is_cancelled() {
-            false => text(StatusCode::OK, "ok\n".to_owned()),
-            true => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".to_owned()),
+        let waits = app.engine.nodes.as_ref().is_some_and(|nodes| !nodes.is_ready());
+        match (app.ending.is_cancelled(), waits) {
+            (true, _) => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".to_owned()),
+            (false, true) => {
+                let what = "the cluster's nodes have not been listed yet\n";
+                text(StatusCode::SERVICE_UNAVAILABLE, what.to_owned())
+            }
+            (false, false) => text(StatusCode::OK, "ok\n".to_owned()),
         }
     };
     let metrics = |State(app): State<Arc<App>>| async move {
@@ -119,8 +126,12 @@ impl Drop for Counted<'_> {
     }
 }
 
+/// What a route is for, and whether who asks there is believed.
+type Route = (Shape, Purpose, bool);
+
 /// Answers a request of Gatekeeper, in time.
-async fn provide(app: &App, shape: Shape, purpose: Purpose, request: Request) -> Response {
+async fn provide(app: &App, asked: Route, request: Request) -> Response {
+    let (shape, purpose, _) = asked;
     let (call, timeout) = match purpose {
         Purpose::Verify => (Call::Verify, app.timeouts.verify.0),
         Purpose::Mutate => (Call::Mutate, app.timeouts.mutate.0),
@@ -132,7 +143,7 @@ async fn provide(app: &App, shape: Shape, purpose: Purpose, request: Request) ->
         Err(refused) => Err(refused),
         Ok(bytes) => match provider::read(&bytes, &app.limits) {
             Err(refused) => Err(refused),
-            Ok(keys) => Ok(answer(app, shape, purpose, (&trace, deadline), keys).await),
+            Ok(keys) => Ok(answer(app, asked, (&trace, deadline), keys).await),
         },
     };
     let answered = answered.unwrap_or_else(|refused| {
@@ -158,8 +169,7 @@ async fn body(body: Body, limit: usize, until: Instant) -> Result<Bytes, NotAnsw
 
 async fn answer(
     app: &App,
-    shape: Shape,
-    purpose: Purpose,
+    (shape, purpose, believed): Route,
     (trace, until): (&str, Instant),
     keys: Vec<Cow<'_, str>>,
 ) -> ProviderResponse {
@@ -172,6 +182,9 @@ async fn answer(
     if let Some(told) = all_known(app, shape, purpose, trace, &keys).await {
         return write(told, keys);
     }
+    // A key tells the namespace alone: what its pods have that name no account.
+    let logins = believed.then(PodLogins::default);
+    let logins = logins.as_ref();
     let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
         let what = "too many requests are being answered (limits.requests); ask again";
         return provider::system_error(shape, NotAnswered::new(503, what));
@@ -179,8 +192,8 @@ async fn answer(
     let manner = Manner { shape, audit: app.mode == Mode::Audit };
     let answers = keys.iter().map(|key| async move {
         let told = match purpose {
-            Purpose::Verify => verify(app, manner, key, (trace, until)).await,
-            Purpose::Mutate => mutate(app, key, until).await,
+            Purpose::Verify => verify(app, manner, (key.as_ref(), logins), (trace, until)).await,
+            Purpose::Mutate => mutate(app, (key.as_ref(), logins), until).await,
         };
         if let Err(trouble) = &told {
             tracing::warn!(trace, key = key.as_ref(), error = trouble.text(), "no answer");
@@ -208,10 +221,10 @@ async fn all_known(
     if purpose != Purpose::Verify {
         return None;
     }
-    let generation = app.engine.watched.now().generation;
+    let ground = app.engine.ground();
     let mut known = Vec::with_capacity(keys.len());
     for key in keys {
-        known.push(app.engine.caches.answer(shape, key, generation).await?);
+        known.push(app.engine.caches.answer(shape, key, &ground).await?);
     }
     let tell = |(key, kept): (&Cow<'_, str>, Arc<KeptAnswer>)| Ok(retell(app, trace, key, &kept));
     Some(keys.iter().zip(known).map(tell).collect())
@@ -243,11 +256,11 @@ fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
 async fn verify(
     app: &App,
     manner: Manner,
-    text: &str,
+    (text, logins): (&str, Option<&PodLogins>),
     (trace, until): (&str, Instant),
 ) -> Result<Value, Trouble> {
-    let (caches, generation) = (&app.engine.caches, app.engine.watched.now().generation);
-    if let Some(kept) = caches.answer(manner.shape, text, generation).await {
+    let (caches, ground) = (&app.engine.caches, app.engine.ground());
+    if let Some(kept) = caches.answer(manner.shape, text, &ground).await {
         return Ok(retell(app, trace, text, &kept));
     }
     let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
@@ -255,23 +268,29 @@ async fn verify(
         namespace: key.namespace(),
         reference: key.reference(),
         machines: Machines::Named(key.platforms()),
+        logins,
     };
     let told = in_time(app, asked, until).await?;
     let written = Arc::new(reports::written(manner, &told, &repository(key.reference()))?);
     log(trace, text, &written);
-    if let Told::Answer { kept: Some((until, generation)), .. } = told {
+    if let Told::Answer { kept: Some((until, ground)), .. } = told {
         let written = Arc::clone(&written);
-        caches.keep_answer(manner.shape, text, KeptAnswer { written, generation, until }).await;
+        caches.keep_answer(manner.shape, text, KeptAnswer { written, ground, until }).await;
     }
     Ok(Value::Report(written))
 }
 
-async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
+async fn mutate(
+    app: &App,
+    (key, logins): (&str, Option<&PodLogins>),
+    until: Instant,
+) -> Result<Value, Trouble> {
     let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     if Instant::now() >= until {
         return Err(late(app));
     }
-    match timeout_at(until, app.engine.pin(key.reference())).await {
+    let asker = key.namespace().zip(logins).map(|(namespace, pod)| Asker { namespace, pod });
+    match timeout_at(until, app.engine.pin(asker, key.reference())).await {
         Ok(pinned) => pinned.map(Value::Text),
         Err(_) => Err(late(app)),
     }
@@ -310,7 +329,7 @@ fn repository(reference: &Reference) -> String {
 }
 
 /// Answers an API server, in time.
-async fn admit(app: &App, request: Request) -> Response {
+async fn admit(app: &App, believed: bool, request: Request) -> Response {
     let counted = Counted::new(&app.metrics, Call::Admission);
     let timeout = asked_for(request.uri().query())
         .map_or(app.timeouts.admission.0, |asked| asked.min(app.timeouts.admission.0));
@@ -328,7 +347,7 @@ async fn admit(app: &App, request: Request) -> Response {
             return json(status, admission::write("", &ruling).to_string().into_bytes());
         }
     };
-    let ruling = judge(app, &request, &trace, deadline).await;
+    let ruling = judge(app, (&request, believed), &trace, deadline).await;
     let audited = ruling.allowed && !ruling.warnings.is_empty();
     app.metrics.admission(match (ruling.allowed, audited) {
         (true, false) => "allowed",
@@ -340,7 +359,12 @@ async fn admit(app: &App, request: Request) -> Response {
 }
 
 /// Every image of the pod, for every machine that it might run on.
-async fn judge(app: &App, request: &admission::Request, trace: &str, until: Instant) -> Ruling {
+async fn judge(
+    app: &App,
+    (request, believed): (&admission::Request, bool),
+    trace: &str,
+    until: Instant,
+) -> Ruling {
     let audit = app.mode == Mode::Audit;
     let to_look_at = match admission::to_look_at(request) {
         Ok(Some(to_look_at)) => to_look_at,
@@ -351,7 +375,7 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
         let what = "too many requests are being answered (limits.requests); try again";
         return admission::rule(vec![what.to_owned()], audit);
     };
-    let pod = &to_look_at.pod;
+    let to_look_at = &to_look_at;
     let looks = to_look_at.images.iter().map(|image| async move {
         let told = match image.parse::<Reference>() {
             Err(error) => {
@@ -360,8 +384,9 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
             }
             Ok(reference) => {
                 let namespace = request.namespace.as_deref();
-                let machines = Machines::Pod(pod);
-                let asked = Asked { namespace, reference: &reference, machines };
+                let machines = Machines::Pod(&to_look_at.pod);
+                let logins = believed.then_some(&to_look_at.logins);
+                let asked = Asked { namespace, reference: &reference, machines, logins };
                 in_time(app, asked, until).await
             }
         };

@@ -16,12 +16,14 @@ use crate::collect::Source;
 pub(super) struct Keeping {
     pub(super) place: Place,
     pub(super) name: Arc<str>,
+    /// What is read here is kept under this: another for each login.
+    pub(super) kept: Arc<str>,
     pub(super) caches: Arc<Caches>,
 }
 
 impl Keeping {
     fn key(&self, digest: Digest) -> ImageKey {
-        ImageKey { repository: Arc::clone(&self.name), digest }
+        ImageKey { repository: Arc::clone(&self.kept), digest }
     }
 
     async fn by_digest(&self, digest: Digest) -> Result<Fetched, ImageError> {

@@ -9,7 +9,10 @@
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
 //! | `admission` | AdmissionReviews in and out |
 //! | `engine` | one question about one image, from the caches or from the registry |
+//! | `examine` | one subject, its evidence looked for and judged |
 //! | `keeping` | a repository with what is kept of it |
+//! | `readers` | in whose name a registry is asked |
+//! | `cluster` | nodes, pull secrets and the verifier's own certificate |
 //! | `caches` | what is kept, for how long, and who asks when many want the same |
 //! | `work` | how much is done at registries at once |
 //! | `trouble` | whether what went wrong will pass |
@@ -18,17 +21,22 @@
 
 mod admission;
 mod caches;
+mod cluster;
 pub mod config;
 mod engine;
+mod examine;
 mod http;
 mod keeping;
 mod metrics;
 mod provider;
+mod readers;
 mod reports;
 mod run;
 mod trouble;
 mod watch;
 mod work;
 
+pub use cluster::ClusterError;
+pub use cluster::certificate::CertificateError;
 pub use config::{Config, ConfigError};
 pub use run::{Running, StartError, start};

@@ -1,7 +1,7 @@
 //! How the verifier is put together, started and ended.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +19,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::caches::Caches;
-use super::config::Config;
+use super::cluster::certificate::{CertificateError, Keeper};
+use super::cluster::nodes::View;
+use super::cluster::pull::PullSecrets;
+use super::cluster::{Cluster, ClusterError};
+use super::config::{Certificate, Config, PullSecretsFor, TlsConfig};
 use super::engine::Engine;
 use super::http::{App, admission_router, health_router, provider_router};
 use super::metrics::Metrics;
@@ -39,12 +43,21 @@ pub enum StartError {
     /// Without TLS.
     #[error("TLS cannot be offered")]
     Tls(#[from] TlsError),
+    /// Without its cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// Without a certificate of its own.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// Of `registries.toml`.
     #[error("the settings of registries cannot be used")]
     Settings(#[from] SettingsError),
     /// No client.
     #[error("registries cannot be asked")]
     Client(#[from] ClientError),
+    /// Nobody says where the certificate is.
+    #[error("tls has either certificate and key or generate with [cluster]")]
+    NoCertificate,
     /// It is not known what this machine is.
     #[error("it is not known what this machine is; set host_platform")]
     Root(#[from] OpenRootError),
@@ -91,32 +104,34 @@ impl Running {
 
 /// Starts to answer. It ends when `ending` says so.
 pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running, StartError> {
-    let app = app(config, &ending)?;
-    let load = |client_ca: Option<PathBuf>| match &config.tls {
-        None => Ok(None),
-        Some(tls) => Tls::load(TlsFiles {
-            client_ca,
-            oldest: TlsVersion::V1_3,
-            ..TlsFiles::new(&tls.certificate, &tls.key)
-        })
-        .map(Some),
+    let cluster = match &config.cluster {
+        Some(cluster) => Some(Cluster::connect(cluster).await?),
+        None => None,
+    };
+    let app = app(config, cluster.as_ref(), &ending)?;
+    let mut certificates = match &config.tls {
+        Some(tls) => Some(Certificates::new(tls, cluster.as_ref()).await?),
+        None => None,
     };
     let client_ca = config.tls.as_ref().and_then(|tls| tls.client_ca.clone());
+    let believed_here = believed(config, client_ca.is_some());
     if client_ca.is_none() {
         tracing::warn!("tls.client_ca is not set: whoever reaches this port may ask");
     }
-    let tls = load(client_ca)?;
+    let tls = certificates.as_mut().map(|one| one.tls(client_ca)).transpose()?;
     let mut serve = Servers { config, ending: ending.clone(), all: JoinSet::new() };
-    let mut router = provider_router(&app);
+    let mut router = provider_router(&app, believed_here);
     let mut admission = None;
     match config.admission.listen {
-        None => router = router.merge(admission_router(&app)),
+        None => router = router.merge(admission_router(&app, believed_here)),
         Some(address) => {
-            if config.admission.client_ca.is_none() {
+            let client_ca = config.admission.client_ca.clone();
+            if client_ca.is_none() {
                 tracing::warn!("admission.client_ca is not set: whoever reaches this port may ask");
             }
-            let tls = load(config.admission.client_ca.clone())?;
-            admission = Some(serve.on(address, tls, admission_router(&app)).await?);
+            let router = admission_router(&app, believed(config, client_ca.is_some()));
+            let tls = certificates.as_mut().map(|one| one.tls(client_ca)).transpose()?;
+            admission = Some(serve.on(address, tls, router).await?);
         }
     }
     let provider = serve.on(config.listen, tls, router).await?;
@@ -126,12 +141,63 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
     }
     let mut background = JoinSet::new();
     background.spawn(Arc::clone(&app.engine.watched).watch(config.cache.policy_poll.0));
+    if let Some((nodes, cluster)) = app.engine.nodes.clone().zip(cluster) {
+        background.spawn(nodes.watch(cluster));
+    }
+    if let Some(Certificates::Kept(keeper)) = certificates {
+        background.spawn(keeper.keep());
+    }
     let admission = admission.unwrap_or(provider);
     tracing::info!(%provider, %admission, "answering");
     Ok(Running { provider, admission, health, servers: serve.all, background })
 }
 
-fn app(config: &Config, ending: &CancellationToken) -> Result<Arc<App>, StartError> {
+/// Where servers have their certificate from.
+enum Certificates<'a> {
+    Files { certificate: &'a Path, key: &'a Path },
+    Kept(Box<Keeper>),
+}
+
+impl<'a> Certificates<'a> {
+    async fn new(tls: &'a TlsConfig, cluster: Option<&Cluster>) -> Result<Self, StartError> {
+        match (tls.certificate(), cluster) {
+            (Some(Certificate::Files { certificate, key }), _) => {
+                Ok(Self::Files { certificate, key })
+            }
+            (Some(Certificate::Generated(generate)), Some(cluster)) => {
+                Ok(Self::Kept(Box::new(Keeper::start(cluster, generate).await?)))
+            }
+            // Such a configuration is refused when it is read.
+            _ => Err(StartError::NoCertificate),
+        }
+    }
+
+    fn tls(&mut self, client_ca: Option<PathBuf>) -> Result<Tls, StartError> {
+        let oldest = TlsVersion::V1_3;
+        match self {
+            Self::Files { certificate, key } => {
+                let files = TlsFiles::new(*certificate, *key);
+                Ok(Tls::load(TlsFiles { client_ca, oldest, ..files })?)
+            }
+            Self::Kept(keeper) => Ok(keeper.serve(client_ca, oldest)?),
+        }
+    }
+}
+
+/// Whether who asks at an address may say in whose name.
+fn believed(config: &Config, is_certified: bool) -> bool {
+    match config.cluster.as_ref().map(|cluster| cluster.pull_secrets) {
+        None | Some(PullSecretsFor::Nobody) => false,
+        Some(PullSecretsFor::Certified) => is_certified,
+        Some(PullSecretsFor::Everybody) => true,
+    }
+}
+
+fn app(
+    config: &Config,
+    cluster: Option<&Cluster>,
+    ending: &CancellationToken,
+) -> Result<Arc<App>, StartError> {
     let metrics = Arc::new(Metrics::new());
     let watched =
         Watched::new(config.policy.clone(), config.pods.nodes.clone(), Arc::clone(&metrics))?;
@@ -140,9 +206,18 @@ fn app(config: &Config, ending: &CancellationToken) -> Result<Arc<App>, StartErr
         name.parse::<HeaderName>().map_err(|_| StartError::Header { name: name.clone() })
     };
     let trace_headers = config.trace_headers.iter().map(header).collect::<Result<_, _>>()?;
+    let client = client(config, &metrics)?;
+    let settings = config.cluster.as_ref();
+    let watches = settings.is_some_and(|settings| settings.nodes);
+    let pulls = settings.filter(|settings| settings.pull_secrets != PullSecretsFor::Nobody);
+    let pull = pulls
+        .zip(cluster)
+        .map(|(settings, cluster)| PullSecrets::new(cluster.clone(), client.clone(), settings));
     let engine = Engine {
-        client: client(config, &metrics)?,
+        client,
         caches: Arc::new(caches),
+        nodes: watches.then(Arc::<View>::default),
+        pull,
         watched: Arc::new(watched),
         exempt: config.exempt.clone(),
         pods: config.pods.clone(),

@@ -34,7 +34,18 @@ fn keys(section: &str) -> Vec<String> {
 #[test]
 fn every_key_of_the_verifiers_configuration_is_in_the_guide() {
     let mut seen = 0;
-    for section in ["", "tls", "admission", "timeouts", "limits", "cache", "exempt", "pods"] {
+    for section in [
+        "",
+        "tls",
+        "tls.generate",
+        "admission",
+        "timeouts",
+        "limits",
+        "cache",
+        "exempt",
+        "pods",
+        "cluster",
+    ] {
         for key in keys(section) {
             let is_section = section.is_empty() && parse(&format!("{LEAST}[{key}]\n")).is_ok();
             let wanted = match is_section || key == "tls" {
@@ -45,7 +56,7 @@ fn every_key_of_the_verifiers_configuration_is_in_the_guide() {
             seen += 1;
         }
     }
-    assert!(seen > 45, "{seen}");
+    assert!(seen > 58, "{seen}");
 }
 
 #[test]

@@ -6,7 +6,9 @@
 mod support;
 
 mod admission;
+mod api;
 mod caches;
+mod cluster;
 mod decisions;
 mod faults;
 mod guide;

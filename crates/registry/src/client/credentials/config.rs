@@ -71,8 +71,14 @@ impl ConfigFile {
         }
     }
 
-    fn parse(bytes: &[u8], path: &Path) -> Result<Self, CredentialError> {
+    pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Self, CredentialError> {
         serde_json::from_slice(bytes).map_err(|error| malformed(path, &error))
+    }
+
+    /// The form before `auths`: the entries are the file.
+    pub(super) fn parse_entries(bytes: &[u8], path: &Path) -> Result<Self, CredentialError> {
+        let auths = serde_json::from_slice(bytes).map_err(|error| malformed(path, &error))?;
+        Ok(Self { auths, ..Self::default() })
     }
 
     /// The helper to ask for this host: its own, else the general one.

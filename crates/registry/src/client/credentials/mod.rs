@@ -8,6 +8,7 @@
 mod config;
 mod edit;
 mod helper;
+mod logins;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -17,6 +18,7 @@ use portolan_core::{Host, Repository};
 
 use self::config::ConfigFile;
 pub use self::helper::HelperError;
+pub use self::logins::{Logins, LoginsForm};
 use super::Secret;
 use crate::ErrorClass;
 
