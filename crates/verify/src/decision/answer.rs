@@ -57,7 +57,44 @@ pub struct Answer {
     /// Why not; empty exactly when it is verified.
     pub reasons: Vec<Reason>,
     /// What a yes does not cover.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
+}
+
+/// What a yes does not cover. Written as its sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// The reference is a tag, which may move.
+    Tag {
+        /// What it was when it was verified.
+        digest: Digest,
+    },
+    /// The index has images that nobody looked at.
+    OtherPlatforms(Vec<Platform>),
+}
+
+/// Platforms that a warning names; the rest is not told.
+const MAX_NAMED: usize = 20;
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tag { digest } => {
+                write!(f, "the reference is a tag, which may move; what was verified is {digest}")
+            }
+            Self::OtherPlatforms(platforms) => {
+                let named: Vec<_> =
+                    platforms.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+                let named = named.join(", ");
+                write!(f, "the index has images for other machines, which were not looked at: {named}")
+            }
+        }
+    }
+}
+
+impl Serialize for Warning {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// What came of one subject.

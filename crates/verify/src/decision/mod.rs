@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use portolan_core::Reference;
 
-pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict};
+pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict, Warning};
 pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
 
 use self::quorum::{Vote, unmet};
@@ -197,19 +197,13 @@ fn empty(question: &Question<'_>, verdict: Verdict, reasons: Vec<Reason>) -> Ans
     }
 }
 
-fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<String> {
+fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if question.reference.digest().is_none() {
-        let top = image.top().digest;
-        warnings
-            .push(format!("the reference is a tag, which may move; what was verified is {top}"));
+        warnings.push(Warning::Tag { digest: image.top().digest });
     }
     if !image.others().is_empty() && question.rule.index_policy != IndexPolicy::Index {
-        let others: Vec<_> = image.others().iter().take(20).map(ToString::to_string).collect();
-        warnings.push(format!(
-            "the index has images for other machines, which were not looked at: {}",
-            others.join(", ")
-        ));
+        warnings.push(Warning::OtherPlatforms(image.others().to_vec()));
     }
     warnings
 }
@@ -239,11 +233,11 @@ pub fn decide_subject(rule: &Rule, examined: &Examined, now: Timestamp) -> Subje
 }
 
 fn votes<'a>(accepted: impl Iterator<Item = (&'a str, &'a Accepted)>) -> Vec<Vote<'a>> {
-    let vote = |(signer, accepted): (&'a str, &'a Accepted)| Vote {
-        signer,
-        identity: (&accepted.signer, accepted.issuer.as_deref()),
-    };
     accepted.map(vote).collect()
+}
+
+fn vote<'a>((signer, accepted): (&'a str, &'a Accepted)) -> Vote<'a> {
+    Vote { signer, identity: (&accepted.signer, accepted.issuer.as_deref()) }
 }
 
 fn missing_signers<'a>(

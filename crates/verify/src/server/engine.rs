@@ -189,7 +189,7 @@ impl Engine {
         };
         let mut settings = pod::Settings::new(default, self.host.clone());
         settings.partial = rule.partial;
-        settings.nodes.clone_from(&in_force.nodes);
+        settings.nodes.clone_from(&*in_force.nodes);
         settings.os_labels.extend(self.pods.os_labels.iter().cloned());
         settings.arch_labels.extend(self.pods.arch_labels.iter().cloned());
         settings.values.clone_from(&self.pods.values);

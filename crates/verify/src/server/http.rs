@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::admission::{self, Ruling};
-use super::config::{Limits, Mode, Timeouts, TransientErrors};
+use super::config::{Limits, Mode, Tags, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
 use super::metrics::{Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
@@ -36,6 +36,7 @@ pub(super) struct App {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) mode: Mode,
+    pub(super) tags: Tags,
     pub(super) transient: TransientErrors,
     pub(super) trace_headers: Vec<HeaderName>,
     pub(super) requests: Semaphore,
@@ -68,9 +69,14 @@ pub(super) fn admission_router(app: &Arc<App>) -> Router {
 /// For kubelets and Prometheus.
 pub(super) fn health_router(app: &Arc<App>) -> Router {
     let ready = |State(app): State<Arc<App>>| async move {
-        // Policy and certificate were read before anything listened, and what was read stays.
+        // Policy and certificate were read before anything listened, and what was read stays: a
+        // verifier whose new policy cannot be used still answers by the old one, and says so here.
         match app.ending.is_cancelled() {
-            false => text(StatusCode::OK, "ok\n".to_owned()),
+            false => {
+                let stale = app.engine.watched.stale();
+                let stale = stale.iter().map(|input| format!("stale: {}\n", input.word()));
+                text(StatusCode::OK, format!("ok\n{}", stale.collect::<String>()))
+            }
             true => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".to_owned()),
         }
     };
@@ -197,12 +203,19 @@ async fn answer(
     provider::answer(shape, purpose, app.transient, keys.into_iter().zip(told).collect())
 }
 
-fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
+fn short_enough(app: &App, key: &str) -> Result<(), Trouble> {
     let most = app.limits.key_bytes;
-    if key.len() > most {
-        let what = format!("the key has {} bytes, at most {most} are read", key.len());
-        return Err(Trouble::new(Code::BadKey, what));
+    match key.len() <= most {
+        true => Ok(()),
+        false => {
+            let what = format!("the key has {} bytes, at most {most} are read", key.len());
+            Err(Trouble::new(Code::BadKey, what))
+        }
     }
+}
+
+fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
+    short_enough(app, key)?;
     contract::parse(key).map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
 }
 
@@ -214,7 +227,7 @@ async fn verify(
 ) -> Result<Value, Trouble> {
     let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     let asked = Asked {
-        namespace: key.namespace(),
+        namespace: key.namespace().filter(|_| app.engine.exempt.namespaces_in_keys),
         reference: key.reference(),
         machines: Machines::Named(key.platforms()),
     };
@@ -222,12 +235,16 @@ async fn verify(
     Ok(reports::value(context, &told, &repository(key.reference())))
 }
 
+/// The key is a reference and nothing else: what it comes to is written in the image's place.
 async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
-    let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
+    let reference = short_enough(app, key).and_then(|()| {
+        key.parse::<Reference>().map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
+    });
+    let reference = reference.inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     if Instant::now() >= until {
         return Err(late(app));
     }
-    match timeout_at(until, app.engine.pin(key.reference())).await {
+    match timeout_at(until, app.engine.pin(&reference)).await {
         Ok(pinned) => pinned.map(Value::Text),
         Err(_) => Err(late(app)),
     }
@@ -252,7 +269,8 @@ async fn in_time(
     match &told {
         Told::Exempt(why) => tracing::debug!(trace, reference, why, "exempt"),
         Told::Answer { answer, .. } if told.is_yes() => {
-            let warnings = answer.warnings.join("; ");
+            let warnings: Vec<_> = answer.warnings.iter().map(ToString::to_string).collect();
+            let warnings = warnings.join("; ");
             tracing::debug!(trace, reference, warnings, "verified");
         }
         Told::Answer { answer, .. } => {
@@ -300,13 +318,11 @@ async fn admit(app: &App, request: Request) -> Response {
         Err(NotAnswered { status, message }) => {
             tracing::warn!(trace, error = message, "an AdmissionReview was not answered");
             app.metrics.admission("denied");
-            let ruling = Ruling { allowed: false, message: Some(message), warnings: Vec::new() };
-            return json(status, &admission::write("", &ruling));
+            return json(status, &admission::write("", &Ruling::no(&message)));
         }
     };
     let ruling = judge(app, &request, &trace, deadline).await;
-    let audited = ruling.allowed && !ruling.warnings.is_empty();
-    app.metrics.admission(match (ruling.allowed, audited) {
+    app.metrics.admission(match (ruling.allowed, ruling.audited) {
         (true, false) => "allowed",
         (true, true) => "audited",
         (false, _) => "denied",
@@ -321,11 +337,11 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
     let to_look_at = match admission::to_look_at(request) {
         Ok(Some(to_look_at)) => to_look_at,
         Ok(None) => return admission::rule(Vec::new(), audit),
-        Err(error) => return admission::rule(vec![error.to_string()], audit),
+        Err(error) => return admission::rule_request(error.to_string(), audit),
     };
     let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
         let what = "too many requests are being answered (limits.requests); try again";
-        return admission::rule(vec![what.to_owned()], audit);
+        return admission::rule_request(what.to_owned(), audit);
     };
     let looks = to_look_at.images.iter().map(|image| async {
         let told = match image.parse::<Reference>() {
@@ -340,14 +356,13 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
                 in_time(app, asked, until, trace).await
             }
         };
-        let complaint = admission::complaint(image, &told);
-        if let (Err(_), Some(error)) = (&told, &complaint) {
+        let said = admission::said(image, &told, app.tags);
+        if let (Err(_), Some(error)) = (&told, &said.complaint) {
             tracing::warn!(trace, error, "no answer");
         }
-        complaint
+        said
     });
-    let complaints = at_once(looks).await.into_iter().flatten().collect();
-    admission::rule(complaints, audit)
+    admission::rule(at_once(looks).await, audit)
 }
 
 /// How long the API server waits, as it says itself: `?timeout=10s`.

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::engine::Told;
 use super::provider::Shape;
-use crate::decision::{Answer, Reason, SignatureAnswer, SubjectAnswer};
+use crate::decision::{Answer, Reason, SignatureAnswer, SubjectAnswer, Warning};
 use crate::subject::Kind;
 
 /// The flat reports of Ratify's own policies.
@@ -62,7 +62,7 @@ struct More {
     media_type: Option<String>,
     platforms: Vec<String>,
     reasons: Vec<Reason>,
-    warnings: Vec<String>,
+    warnings: Vec<Warning>,
     /// Why nobody looked.
     #[serde(skip_serializing_if = "Option::is_none")]
     exempt: Option<String>,

@@ -147,6 +147,7 @@ fn app(config: &Config, ending: &CancellationToken) -> Result<Arc<App>, StartErr
         limits: config.limits.clone(),
         timeouts: config.timeouts.clone(),
         mode: config.mode,
+        tags: config.admission.tags,
         transient: config.transient_errors,
         trace_headers,
         requests: Semaphore::new(config.limits.requests),

@@ -48,6 +48,40 @@ async fn the_machines_of_the_cluster_are_those_in_the_file_of_nodes() {
     assert_eq!(said.value()["platforms"], serde_json::json!(["linux/amd64", "linux/arm64"]));
 }
 
+/// Otherwise a list of nodes that broke would keep a stolen key in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_list_of_nodes_does_not_keep_a_new_policy_away() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let node = "items: [{metadata: {name: a, labels: {kubernetes.io/os: linux, kubernetes.io/arch: amd64}}}]";
+    bench.write("nodes.yaml", node);
+    let pods = format!("{SHORT}\n[pods]\nnodes = {:?}\n", bench.path("nodes.yaml"));
+    let verifier = bench.start_with("", &pods).await;
+    let key = bench.key_for("amd64");
+    let stale = |input: &str| format!("portolan_verifier_stale{{input=\"{input}\"}}");
+    bench.write("nodes.yaml", "items: [{}]");
+    until(async || verifier.metric(&stale("nodes")).await == 1.0).await;
+    assert_eq!(verifier.metric(&stale("policy")).await, 0.0);
+    assert_eq!(verifier.health("/readyz").await, (200, "ok\nstale: nodes\n".to_owned()));
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+    // The key is dropped.
+    let other = portolan_verify::key::PrivateKey::generate().unwrap();
+    bench.write("release.pub", &other.public().to_pem());
+    verifier.generation(2.0).await;
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+    // And the other way round.
+    bench.write("policy.yaml", "version: 9");
+    until(async || verifier.metric(&stale("policy")).await == 1.0).await;
+    bench.write("nodes.yaml", node);
+    verifier.generation(3.0).await;
+    assert_eq!(verifier.health("/readyz").await.1, "ok\nstale: policy\n");
+    bench.write("policy.yaml", &policy(""));
+    verifier.generation(4.0).await;
+    assert_eq!(verifier.health("/readyz").await.1, "ok\n");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn without_a_policy_or_certificate_nothing_starts() {
     use portolan_verify::server::{Config, start};
