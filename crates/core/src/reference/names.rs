@@ -82,8 +82,7 @@ impl Host {
     pub fn is_loopback(&self) -> bool {
         let name = self.name();
         let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-        name == "localhost"
-            || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }
 

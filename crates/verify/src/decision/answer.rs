@@ -1,6 +1,7 @@
 //! What is told of a decision.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform};
@@ -9,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::authority::RefusalCode;
 use crate::collect::PassedOver;
 use crate::policy::IndexPolicy;
+use crate::rego::SubjectFacts;
 use crate::subject::Kind;
 
 /// What comes of a question.
@@ -70,6 +72,8 @@ pub enum Warning {
     },
     /// The index has images that nobody looked at.
     OtherPlatforms(Vec<Platform>),
+    /// What a policy in Rego says beside its yes.
+    Policy(String),
 }
 
 /// Platforms that a warning names; the rest is not told.
@@ -85,8 +89,12 @@ impl fmt::Display for Warning {
                 let named: Vec<_> =
                     platforms.iter().take(MAX_NAMED).map(ToString::to_string).collect();
                 let named = named.join(", ");
-                write!(f, "the index has images for other machines, which were not looked at: {named}")
+                write!(
+                    f,
+                    "the index has images for other machines, which were not looked at: {named}"
+                )
             }
+            Self::Policy(message) => f.write_str(message),
         }
     }
 }
@@ -118,6 +126,9 @@ pub struct SubjectAnswer {
     pub passed_over: Vec<PassedOver>,
     /// Why it is not verified.
     pub reasons: Vec<Reason>,
+    /// What a policy in Rego is told of it; none where there is no such policy.
+    #[serde(skip)]
+    pub facts: Option<Arc<SubjectFacts>>,
 }
 
 /// As people write it: `linux/arm64`.
@@ -206,6 +217,10 @@ pub enum ReasonCode {
     IndexRefused,
     /// An image of the index does not pass.
     PlatformRefused,
+    /// A policy in Rego says no.
+    PolicyDenied,
+    /// A policy in Rego did not decide.
+    PolicyBroken,
 }
 
 impl fmt::Display for ReasonCode {

@@ -286,10 +286,9 @@ fn verify(others: Action, parts: &PolicyParts) -> Result<Verify, PolicyError> {
         return Err(PolicyError::NoStore);
     }
     let set = &parts.overrides;
-    for (check, action) in [
-        (Check::AuthenticTimestamp, set.authentic_timestamp),
-        (Check::Expiry, set.expiry),
-    ] {
+    for (check, action) in
+        [(Check::AuthenticTimestamp, set.authentic_timestamp), (Check::Expiry, set.expiry)]
+    {
         if action == Some(Action::Skip) {
             return Err(PolicyError::Skipped(check));
         }

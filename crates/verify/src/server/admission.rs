@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::config::Tags;
 use super::engine::Told;
 use super::trouble::Trouble;
-use crate::decision::{Answer, Reason, Warning};
+use crate::decision::{Answer, Reason, SubjectAnswer, Warning};
 use crate::pod::{PodSpec, ReadPodError, spec_of};
 
 /// Images of one pod; no pod that runs has more.
@@ -141,7 +141,8 @@ pub(super) fn said(image: &str, told: &Result<Told, Trouble>, tags: Tags) -> Sai
 
 /// Why an image is refused, for people.
 fn refusal(image: &str, answer: &Answer) -> String {
-    let refused = answer.subjects.iter().filter(|subject| !subject.verified);
+    let silent = |subject: &&SubjectAnswer| subject.verified || subject.reasons.is_empty();
+    let refused = answer.subjects.iter().filter(|subject| !silent(subject));
     let mut lines: Vec<String> = refused
         .map(|subject| {
             let what = match &subject.platform {
@@ -276,7 +277,11 @@ mod tests {
             assert_eq!((ruling.allowed, ruling.audited), (audit, audit));
             let warned = Said { complaint: None, warnings: vec!["w".to_owned()] };
             let ruling = rule(vec![warned], audit);
-            assert_eq!((ruling.allowed, ruling.audited), (true, false), "a warning is no complaint");
+            assert_eq!(
+                (ruling.allowed, ruling.audited),
+                (true, false),
+                "a warning is no complaint"
+            );
             assert_eq!(ruling.warnings, ["w"]);
         }
     }

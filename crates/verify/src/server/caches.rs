@@ -298,5 +298,6 @@ fn text_bytes(answer: &SubjectAnswer) -> usize {
     });
     let over = answer.passed_over.iter().map(|one| 100 + one.why.len());
     let reasons = answer.reasons.iter().map(|one| 50 + one.message.len());
-    signatures.chain(over).chain(reasons).sum()
+    let facts = answer.facts.iter().map(|facts| facts.bytes());
+    signatures.chain(over).chain(reasons).chain(facts).sum()
 }

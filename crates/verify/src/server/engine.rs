@@ -21,6 +21,7 @@ use crate::pod::{self, PodSpec};
 use crate::policy::{PlatformDefault, Rule};
 use crate::subject::Subject;
 use crate::subjects::{Contents, Wanted};
+use crate::verify::conclude;
 
 /// Images of one request that are looked at at once, and subjects of one image: each may take one of
 /// the places in which everybody waits for registries.
@@ -141,7 +142,8 @@ impl Engine {
             return Ok(Told::Answer { answer, media_type: None });
         };
         let wanted = self.wanted(rule, &in_force, machines);
-        let question = Question { reference, rule, wanted: &wanted, now: Timestamp::now() };
+        let now = Timestamp::now();
+        let question = Question { reference, namespace, rule, wanted: &wanted, now };
         let contents = self.contents(in_registry(reference)?, &spot).await?;
         let media_type = Some(contents.top().media_type.clone());
         let image = contents.subjects(&wanted, rule.missing);
@@ -156,7 +158,7 @@ impl Engine {
         let asking = needed.iter().map(|subject| self.subject(&spot, subject, rule, &in_force));
         let asking: Vec<_> = asking.collect();
         let subjects = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
-        let answer = Box::new(decision::combine(&question, &image, subjects));
+        let answer = Box::new(conclude(&question, &image, subjects).await);
         Ok(Told::Answer { answer, media_type })
     }
 

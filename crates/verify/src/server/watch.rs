@@ -86,11 +86,8 @@ impl Watched {
             policy: Look::of(policy_seen, &policy_read),
             nodes: Look::of(nodes_seen, &nodes_read),
         };
-        let in_force = InForce {
-            policy: Arc::new(policy_read?),
-            nodes: Arc::new(nodes_read?),
-            generation: 1,
-        };
+        let in_force =
+            InForce { policy: Arc::new(policy_read?), nodes: Arc::new(nodes_read?), generation: 1 };
         metrics.input(Input::Policy, true);
         metrics.input(Input::Nodes, true);
         metrics.generation(1);

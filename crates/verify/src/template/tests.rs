@@ -465,10 +465,7 @@ fn other_templates_are_read_bounded_and_named_when_wrong() {
             "no spec.crd",
         ),
         (template("no rego"), "is not Rego"),
-        (
-            template("package a\nf(x) = f(x) { true }\nviolation[x] { x := f(1) }"),
-            "f of the template calls itself",
-        ),
+        (template("package a\nf(x) = f(x) { true }\nviolation[x] { x := f(1) }"), "f calls itself"),
         (template("package a\nviolation[x] { x := r }\nr { violation[_] }"), "broke down"),
         (template(&format!("package a\nx = {}{}", "[".repeat(900), "]".repeat(900))), "12 deep"),
     ] {

@@ -1,6 +1,6 @@
 //! The policy, read again when it changes.
 
-use crate::harness::{Bench, SHORT, V1, policy, until};
+use crate::harness::{Bench, LONG, SHORT, V1, policy, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_policy_is_told_and_the_old_one_stays_until_a_good_one_comes() {
@@ -46,6 +46,36 @@ async fn the_machines_of_the_cluster_are_those_in_the_file_of_nodes() {
     let said = verifier.ask(V1, &[&key]).await;
     assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
     assert_eq!(said.value()["platforms"], serde_json::json!(["linux/amd64", "linux/arm64"]));
+}
+
+/// It is one of the policy's files: a change is in force within the poll.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_in_rego_decides_for_the_cluster_and_is_read_again() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let rego = |allow: &str| {
+        format!(
+            "package portolan\ndecision := {{\"allow\": {allow}, \"messages\": [\"as I said\"]}}\n"
+        )
+    };
+    let signed = "count([1 | some one in input.subjects; count(one.signatures) > 0]) == count(input.subjects)";
+    bench.write("decision.rego", &rego(signed));
+    let text = "version: 1\nsigners: {release: {keys: {files: [release.pub]}}}\ndefault: {rego: decision.rego}\n";
+    bench.write("policy.yaml", text);
+    let verifier = bench.start_with("", LONG).await;
+    let (amd64, arm64) = (bench.key_for("amd64"), bench.key_for("arm64"));
+    for _ in 0..2 {
+        let said = verifier.ask(V1, &[&amd64, &arm64]).await;
+        let yes: Vec<_> = said.items().iter().map(|one| &one["value"]["isSuccess"]).collect();
+        assert_eq!(yes, [true, false], "{}", said.body);
+        assert_eq!(said.items()[1]["value"]["reasons"][0]["code"], "POLICY_DENIED");
+        assert!(said.items()[1].to_string().contains("as I said"));
+    }
+    assert_eq!(verifier.metric("portolan_verifier_subjects_examined_total").await, 3.0, "kept");
+    bench.write("decision.rego", &rego("false"));
+    verifier.generation(2.0).await;
+    let said = verifier.ask(V1, &[&amd64]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
 }
 
 /// Otherwise a list of nodes that broke would keep a stolen key in force.

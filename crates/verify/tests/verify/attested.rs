@@ -7,8 +7,8 @@ use portolan_core::{Descriptor, Manifest, media_type};
 use portolan_verify::cosign;
 use portolan_verify::decision::{Answer, ReasonCode, Verdict};
 use portolan_verify::key::PrivateKey;
-use portolan_verify::sign::{Form, sign};
 use portolan_verify::policy;
+use portolan_verify::sign::{Form, sign};
 use portolan_verify::sigstore::{IN_TOTO, pae};
 use serde_json::{Value, json};
 
