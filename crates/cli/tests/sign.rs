@@ -91,6 +91,27 @@ fn a_pair_of_keys_is_written_once_and_secretly() {
     assert!(!home.path().join("other.key").exists());
 }
 
+/// As where the disk is full: nothing is left that looks like a key and is none.
+#[test]
+fn a_pair_of_keys_that_cannot_be_written_leaves_nothing() {
+    let (home, target) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let prefix = target.path().join("release").display().to_string();
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "trap '' XFSZ; ulimit -f 0; exec \"$@\"", "sh"]);
+    let command = portolan(home.path());
+    shell.arg(command.get_program()).args(["key", "generate", "--output", &prefix]);
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let said = Said::from(shell.env("COSIGN_PASSWORD", "secret").output().unwrap());
+    assert_eq!(said.code, 5, "{}", said.err);
+    let left: Vec<_> = std::fs::read_dir(target.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
 #[test]
 fn an_index_is_signed_alone_or_with_everything_in_it_and_only_once() {
     let bench = Bench::new();

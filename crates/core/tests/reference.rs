@@ -20,6 +20,31 @@ fn refusal(text: &str) -> ParseReferenceError {
 }
 
 #[test]
+fn every_spelling_of_a_registry_is_one() {
+    for (written, canonical) in [
+        ("r.example", "r.example"),
+        ("R.Example:443", "r.example"),
+        ("r.example:0443", "r.example"),
+        ("r.example:05000", "r.example:5000"),
+        ("r.example:80", "r.example:80"),
+        ("localhost:80", "localhost"),
+        ("127.0.0.1:443", "127.0.0.1"),
+        ("[::1]:80", "[::1]"),
+        ("[2001:DB8:0:0::5]", "[2001:db8::5]"),
+        ("[2001:db8::5]:443", "[2001:db8::5]"),
+        ("[::ffff:10.0.0.1]:5000", "10.0.0.1:5000"),
+        ("docker.io:443", "docker.io"),
+        ("registry-1.docker.io:443", "docker.io"),
+        ("registry-1.docker.io:444", "registry-1.docker.io:444"),
+    ] {
+        let host: Host = written.parse().unwrap();
+        assert_eq!(host.canonical(), canonical, "{written}");
+        let again: Host = canonical.parse().unwrap();
+        assert_eq!(again.canonical(), canonical, "once is enough");
+    }
+}
+
+#[test]
 fn dockers_short_names() {
     for (written, full) in [
         ("nginx", "docker.io/library/nginx"),

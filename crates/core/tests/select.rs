@@ -126,10 +126,37 @@ fn attestations_and_artifacts_are_never_chosen() {
             "linux/amd64 chosen",
         ]
     );
-    // A runtime does not look at the artifact type, so verification must.
-    assert_eq!(may_run(&candidates, &named("linux/amd64")), [&noted, &artifact, &image]);
+    // Runtimes look at neither artifact type nor media type, so verification must.
+    assert_eq!(may_run(&candidates, &named("linux/amd64")), [&noted, &artifact, &other, &image]);
     let host = named("unknown/unknown");
     assert!(select(&of(&[unknown]), &host).is_err(), "not even for a host of that name");
+}
+
+/// CRI-O chooses by platform and then fetches whatever it is.
+#[test]
+fn a_media_type_that_nobody_knows_hides_nothing() {
+    let typed = |mut descriptor: Descriptor, media_type: &str| {
+        descriptor.media_type = media_type.to_owned();
+        descriptor
+    };
+    let arm = typed(entry("arm", "linux/arm64"), "application/vnd.example");
+    let amd = typed(entry("amd", "linux/amd64"), "");
+    let any = typed(bare("any"), "text/plain");
+    let mut half = typed(bare("half"), "text/plain");
+    half.platform = Some(Platform::new("windows", ""));
+    let unknown = typed(entry("unknown", "unknown/unknown"), "text/plain");
+    let candidates = of(&[arm.clone(), amd.clone(), any.clone(), half.clone(), unknown]);
+    assert!(select(&candidates, &named("linux/amd64")).is_err(), "we run none of them");
+    for (wanted, expected) in [
+        ("linux/amd64", vec![&amd, &any]),
+        ("linux/arm64", vec![&arm, &any]),
+        ("windows/amd64", vec![&any, &half]),
+        ("*", vec![&arm, &amd, &any, &half]),
+    ] {
+        let found = may_run_on(&candidates, &wanted.parse().unwrap());
+        let found: Vec<_> = found.into_iter().map(|(entry, _)| entry).collect();
+        assert_eq!(found, expected, "{wanted}");
+    }
 }
 
 #[test]

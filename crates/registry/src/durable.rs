@@ -9,7 +9,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::OFlags;
+use rustix::fs::{CWD, OFlags, RenameFlags};
 
 /// A temp file nobody holds a lock on belongs to a dead process. It is removed only when it is
 /// also this old, because a file exists for a moment before its writer locks it.
@@ -130,9 +130,24 @@ impl TempFile {
     }
 
     /// Makes the content durable and gives it its name.
-    pub fn rename(mut self, to: &Path) -> Result<(), DurableError> {
+    pub fn rename(self, to: &Path) -> Result<(), DurableError> {
+        self.named(to, |from, to| fs::rename(from, to))
+    }
+
+    /// The same, unless there is something of that name.
+    pub fn rename_new(self, to: &Path) -> Result<(), DurableError> {
+        self.named(to, |from, to| {
+            Ok(rustix::fs::renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)?)
+        })
+    }
+
+    fn named(
+        mut self,
+        to: &Path,
+        rename: impl Fn(&Path, &Path) -> io::Result<()>,
+    ) -> Result<(), DurableError> {
         self.file.sync_all().map_err(|e| DurableError::io("flush", &self.path, e))?;
-        fs::rename(&self.path, to).map_err(|e| DurableError::io("rename a temp file to", to, e))?;
+        rename(&self.path, to).map_err(|e| DurableError::io("rename a temp file to", to, e))?;
         self.kept = true;
         sync_dir(to.parent().unwrap_or(to))
     }

@@ -7,8 +7,9 @@ use jiff::Timestamp;
 use crate::evidence::Evidence;
 use crate::subject::Subject;
 
-/// One who may vouch: a key, an identity, a chain of certificates. Judging is pure: no clock, no
-/// network, no files.
+/// One who may vouch: a key, an identity, a chain of certificates. Judging asks nobody: no network, no
+/// files. `now` is the time for what ends; the library that judges Sigstore's bundles reads the
+/// clock besides, for the keys of logs that are in force and to refuse times in the future.
 pub trait Authority: fmt::Debug + Send + Sync {
     /// Judges one piece of evidence for one subject; none when it is of a kind that this authority
     /// does not read.

@@ -16,6 +16,7 @@ pub mod key;
 pub mod notation;
 pub mod pod;
 pub mod policy;
+pub mod rego;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod sign;

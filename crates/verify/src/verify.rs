@@ -5,8 +5,8 @@ use portolan_registry::ErrorClass;
 use portolan_registry::images::{self, Place};
 
 use crate::collect::{CollectError, Limits, Sought, collect};
-use crate::decision::{self, Answer, Examined, Question};
-use crate::subjects::{self, FindSubjectsError};
+use crate::decision::{self, Answer, Examined, Question, SubjectAnswer};
+use crate::subjects::{self, FindSubjectsError, Subjects};
 
 /// Subjects that are looked at at the same time; each makes requests of its own.
 const SUBJECTS_AT_ONCE: usize = 2;
@@ -38,19 +38,53 @@ pub async fn verify(
     question: &Question<'_>,
     limits: &Limits,
 ) -> Result<Answer, VerifyError> {
-    let Question { reference, rule, wanted, now } = *question;
+    let Question { reference, rule, wanted, .. } = *question;
     let target = images::target(reference);
     let image = match subjects::find(place, target.as_ref(), wanted, rule.missing).await? {
         Ok(image) => image,
         Err(refusal) => return Ok(decision::not_found(question, &refusal)),
     };
-    let examined: Vec<Examined> = stream::iter(decision::needed(&image, rule.index_policy))
+    Ok(verify_subjects(place, question, &image, limits).await?)
+}
+
+/// The same where it is known already what has to be signed.
+pub async fn verify_subjects(
+    place: &Place,
+    question: &Question<'_>,
+    image: &Subjects,
+    limits: &Limits,
+) -> Result<Answer, CollectError> {
+    let Question { rule, now, .. } = *question;
+    let subjects: Vec<SubjectAnswer> = stream::iter(decision::needed(image, rule.index_policy))
         .map(|subject| async move {
             let found = collect(place, subject, Sought::everything(), limits).await?;
-            Ok::<_, CollectError>(Examined::new(rule, subject.clone(), found, now))
+            let examined = Examined::new(rule, subject.clone(), found, now);
+            Ok::<_, CollectError>(decision::decide_subject(rule, &examined, now))
         })
         .buffered(SUBJECTS_AT_ONCE)
         .try_collect()
         .await?;
-    Ok(decision::decide(question, &image, &examined))
+    Ok(conclude(question, image, subjects).await)
+}
+
+/// The answer over all subjects. A policy in Rego may take its time, which is not that of who only
+/// waits.
+pub(crate) async fn conclude(
+    question: &Question<'_>,
+    image: &Subjects,
+    subjects: Vec<SubjectAnswer>,
+) -> Answer {
+    if question.rule.rego.is_none() {
+        return decision::combine(question, image, subjects);
+    }
+    let Question { reference, namespace, rule, wanted, now } = *question;
+    let (reference, namespace) = (reference.clone(), namespace.map(str::to_owned));
+    let (rule, wanted, whole) = (rule.clone(), wanted.clone(), image.clone());
+    let decided = tokio::task::spawn_blocking(move || {
+        let namespace = namespace.as_deref();
+        let question =
+            Question { reference: &reference, namespace, rule: &rule, wanted: &wanted, now };
+        decision::combine(&question, &whole, subjects)
+    });
+    decided.await.unwrap_or_else(|error| decision::undecided(question, image, &error.to_string()))
 }

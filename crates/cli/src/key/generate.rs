@@ -1,11 +1,12 @@
 //! `portolan key generate --output PREFIX`
 
-use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::Permissions;
+use std::io::ErrorKind;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use portolan_registry::durable::{DurableError, TempFile};
 use portolan_verify::key::{Password, PrivateKey};
 
 use crate::exit::{Exit, Failure};
@@ -36,11 +37,13 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
         }
     }
     let password = choose().map_err(Failure::usage)?;
-    let broken = |error| Failure::new(Exit::Transport, error);
-    let key = PrivateKey::generate().map_err(broken)?;
-    let sealed = key.to_encrypted_pem(&password).map_err(broken)?;
-    write(&private, 0o600, &sealed)?;
-    if let Err(failure) = write(&public, 0o644, &key.public().to_pem()) {
+    let key = PrivateKey::generate().map_err(failed)?;
+    let sealed = key.to_encrypted_pem(&password).map_err(failed)?;
+    // Both are whole before either has its name.
+    let sealed = written(&private, 0o600, &sealed)?;
+    let open = written(&public, 0o644, &key.public().to_pem())?;
+    name(sealed, &private)?;
+    if let Err(failure) = name(open, &public) {
         // Half a pair is of no use, and it would be in the way of the next attempt.
         let _ = std::fs::remove_file(&private);
         return Err(failure);
@@ -75,19 +78,26 @@ fn choose() -> anyhow::Result<Password> {
     }
 }
 
-fn write(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
-    let open = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
-    let written = match open {
-        Ok(file) => fill(file, text),
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => return Err(taken(path)),
-        Err(error) => Err(error),
+/// The content of `path`, without that name yet.
+fn written(path: &Path, mode: u32, text: &str) -> Result<TempFile, Failure> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || -> anyhow::Result<TempFile> {
+        let mut temp = TempFile::create(dir)?;
+        // Before there is anything in it to be read.
+        temp.file().set_permissions(Permissions::from_mode(mode))?;
+        temp.write(text.as_bytes())?;
+        Ok(temp)
     };
-    written
-        .with_context(|| format!("write {}", path.display()))
-        .map_err(|error| Failure::new(Exit::Transport, error))
+    write().with_context(|| format!("write {}", path.display())).map_err(failed)
 }
 
-fn fill(mut file: File, text: &str) -> std::io::Result<()> {
-    file.write_all(text.as_bytes())?;
-    file.sync_all()
+fn name(temp: TempFile, path: &Path) -> Result<(), Failure> {
+    temp.rename_new(path).map_err(|error| match &error {
+        DurableError::Io { source, .. } if source.kind() == ErrorKind::AlreadyExists => taken(path),
+        _ => failed(error),
+    })
+}
+
+fn failed(error: impl Into<anyhow::Error>) -> Failure {
+    Failure::new(Exit::Transport, error)
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use anyhow::Context as _;
 use portolan_registry::durable;
 use portolan_verify::key::{MAX_KEY_BYTES, Password, PrivateKey};
+use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
 
@@ -29,7 +30,8 @@ pub(crate) fn run(command: Command) -> Result<Exit, Failure> {
 /// A private key from its file; the password is asked for only where there is one.
 pub(crate) fn open(path: &Path) -> Result<PrivateKey, Failure> {
     let pem = match durable::read_bounded(path, MAX_KEY_BYTES as u64) {
-        Ok(Some(pem)) => pem,
+        // It may be a key in the clear.
+        Ok(Some(pem)) => Zeroizing::new(pem),
         Ok(None) => {
             let error = anyhow::anyhow!(
                 "there is no key {}; `portolan key generate` makes one",

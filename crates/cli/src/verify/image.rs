@@ -9,10 +9,11 @@ use portolan_core::platform::PartialPlatform;
 use portolan_verify::collect::Limits;
 use portolan_verify::decision::{self, Answer, Question, Verdict};
 use portolan_verify::policy::{IndexPolicy, Rule};
+use portolan_verify::rego::{MAX_REGO, RegoPolicy};
 use portolan_verify::verify::{VerifyError, verify};
 
 use super::signers::SignerArgs;
-use super::{load_policy, table, this_host};
+use super::{in_file, load_policy, read, table, this_host};
 use crate::cli::Global;
 use crate::context::{self, classed};
 use crate::exit::{Exit, Failure};
@@ -30,7 +31,8 @@ pub(crate) struct Args {
     /// registry/repository[:tag][@digest] or oci:DIR[:tag]
     #[arg(value_name = "REF")]
     reference: Reference,
-    /// What is asked of images (docs/verify.md)
+    /// What is asked of images (docs/verify.md); FILE.rego decides over what the signers of the
+    /// flags below say
     #[arg(long, value_name = "FILE", required_unless_present = "signer")]
     policy: Option<PathBuf>,
     #[command(flatten)]
@@ -85,7 +87,8 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let client = context::client(global)?;
     let place = crate::image::open(&args.reference, &client)?;
     let now = Timestamp::now();
-    let question = Question { reference: &args.reference, rule: &rule, wanted: &wanted, now };
+    let reference = &args.reference;
+    let question = Question { reference, namespace: None, rule: &rule, wanted: &wanted, now };
     let answer = verify(&place, &question, &Limits::default()).await.map_err(failure)?;
     tell(&args, &answer)
 }
@@ -94,6 +97,15 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 fn rule(args: &Args) -> Result<Option<Rule>, Failure> {
     let mut rule = match &args.policy {
         None => args.signers.rule()?,
+        Some(file) if file.extension().is_some_and(|extension| extension == "rego") => {
+            let rego = RegoPolicy::parse(&file.display().to_string(), &read(file, MAX_REGO)?);
+            args.signers.by_rego(rego.map_err(|error| in_file(file, error))?)?
+        }
+        Some(file) if args.signers.is_given() => {
+            let what =
+                "its signers are its own; flags name them only for a policy in Rego (FILE.rego)";
+            return Err(in_file(file, anyhow::anyhow!(what)));
+        }
         Some(file) => {
             let policy = load_policy(file)?;
             match policy.rule(&args.reference) {

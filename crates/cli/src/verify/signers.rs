@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use portolan_verify::authority::Authority;
 use portolan_verify::key::PublicKey;
 use portolan_verify::policy::{NamedSigner, Rule, pattern};
+use portolan_verify::rego::RegoPolicy;
 use portolan_verify::sigstore::{
     KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, TrustedRoot,
 };
@@ -19,7 +20,6 @@ const MAX_FILE: u64 = 4 * 1024 * 1024;
 
 /// Any one of these.
 #[derive(Debug, clap::Args)]
-#[group(id = "signers", conflicts_with = "policy")]
 pub(crate) struct SignerArgs {
     /// Signed with this public key, in PEM (repeatable: one of them)
     #[arg(long = "key", value_name = "FILE", group = "signer")]
@@ -52,6 +52,26 @@ pub(crate) struct SignerArgs {
 impl SignerArgs {
     /// Any one of the signers, for the index and what would run of it.
     pub(super) fn rule(&self) -> Result<Rule, Failure> {
+        let nobody = || anyhow::anyhow!("give --policy, --key or --certificate-identity");
+        Rule::any_of(self.named()?).ok_or_else(|| Failure::usage(nobody()))
+    }
+
+    /// A policy in Rego decides over what the signers say.
+    pub(super) fn by_rego(&self, rego: RegoPolicy) -> Result<Rule, Failure> {
+        let nobody = "Rego sees only what was verified: give --key or --certificate-identity, or name \
+                      it as `rego` in a policy with signers";
+        let rule = Rule::by_rego(self.named()?, rego);
+        rule.ok_or_else(|| Failure::usage(anyhow::anyhow!(nobody)))
+    }
+
+    /// Whether any flag names somebody.
+    pub(super) fn is_given(&self) -> bool {
+        !self.keys.is_empty()
+            || self.certificate_identity.is_some()
+            || self.certificate_identity_regexp.is_some()
+    }
+
+    fn named(&self) -> Result<Vec<NamedSigner>, Failure> {
         let mut signers = Vec::new();
         for file in &self.keys {
             let key = PublicKey::from_pem(&read(file, MAX_FILE)?);
@@ -79,8 +99,7 @@ impl SignerArgs {
                 return Err(Failure::usage(anyhow::anyhow!(what)));
             }
         }
-        let nobody = || anyhow::anyhow!("give --policy, --key or --certificate-identity");
-        Rule::any_of(signers).ok_or_else(|| Failure::usage(nobody()))
+        Ok(signers)
     }
 
     fn root(&self) -> Result<TrustedRoot, Failure> {

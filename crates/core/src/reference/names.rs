@@ -1,10 +1,16 @@
 //! The parts of a reference, each checked when it is made.
 
+use std::borrow::Cow;
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 use super::{MAX_NAME, MAX_TAG, ParseReferenceError, Target};
 use crate::quote::quote;
+
+/// What Docker Hub is called besides `docker.io`.
+const DOCKER_HUB: [&str; 3] =
+    ["index.docker.io", "registry-1.docker.io", "registry.hub.docker.com"];
 
 /// `host[:port]`, lower case, Docker Hub always spelt `docker.io`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -37,6 +43,34 @@ impl Host {
         }
     }
 
+    /// The registry under the one spelling that two names of it share: without the port that is
+    /// meant anyway, addresses in their shortest form, Docker Hub under its usual name. For comparing;
+    /// what is connected to and looked up in settings is the host as written.
+    pub fn canonical(&self) -> Cow<'_, str> {
+        let name = self.name();
+        if name.len() == self.0.len() && !name.starts_with('[') {
+            return Cow::Borrowed(&self.0);
+        }
+        let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
+        let name = match inner.and_then(|inner| inner.parse::<Ipv6Addr>().ok()) {
+            None => name.to_owned(),
+            Some(address) => match address.to_canonical() {
+                IpAddr::V4(address) => address.to_string(),
+                IpAddr::V6(address) => format!("[{address}]"),
+            },
+        };
+        let usual = if self.is_loopback() { [443, 80] } else { [443, 443] };
+        Cow::Owned(match self.port().filter(|port| !usual.contains(port)) {
+            Some(port) => format!("{name}:{port}"),
+            None if DOCKER_HUB.contains(&name.as_str()) => Self::docker_hub().0,
+            None => name,
+        })
+    }
+
+    fn port(&self) -> Option<u16> {
+        self.0.get(self.name().len() + 1..)?.parse().ok()
+    }
+
     /// Whether it is Docker Hub, whose API lives on another host and whose official images
     /// have an implied `library/`.
     pub fn is_docker_hub(&self) -> bool {
@@ -48,8 +82,7 @@ impl Host {
     pub fn is_loopback(&self) -> bool {
         let name = self.name();
         let name = name.strip_prefix('[').and_then(|n| n.strip_suffix(']')).unwrap_or(name);
-        name == "localhost"
-            || name.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+        name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
     }
 }
 
@@ -81,7 +114,7 @@ impl FromStr for Host {
         let (name, port) = match lower.strip_prefix('[') {
             Some(rest) => {
                 let (address, after) = rest.split_once(']').ok_or_else(bad)?;
-                address.parse::<std::net::Ipv6Addr>().map_err(|_| bad())?;
+                address.parse::<Ipv6Addr>().map_err(|_| bad())?;
                 (None, after)
             }
             None => match lower.split_once(':') {
@@ -102,11 +135,9 @@ impl FromStr for Host {
         if !port_fits || name.is_some_and(|n| !n.split('.').all(label)) || lower.len() > MAX_NAME {
             return Err(bad());
         }
-        Ok(match lower.as_str() {
-            "index.docker.io" | "registry-1.docker.io" | "registry.hub.docker.com" => {
-                Self::docker_hub()
-            }
-            _ => Self(lower),
+        Ok(match DOCKER_HUB.contains(&lower.as_str()) {
+            true => Self::docker_hub(),
+            false => Self(lower),
         })
     }
 }

@@ -44,8 +44,9 @@ pub fn select(candidates: &Candidates, host: &HostPlatform) -> Result<Selection,
 /// Artifacts and attestations count if they claim a fitting platform: runtimes do not look at
 /// `artifactType`, so the word must not hide an entry from verification. An entry that names half a
 /// platform counts by that half, and by its config besides: containerd takes the empty half for its
-/// own and never reads the config there. A nested index that was not opened is returned itself,
-/// because anything may be in it.
+/// own and never reads the config there. An entry whose media type nobody knows counts like any
+/// other: CRI-O chooses by platform alone, and takes one without a platform where nothing else fits.
+/// A nested index that was not opened is returned itself, because anything may be in it.
 pub fn may_run<'a>(candidates: &'a Candidates, host: &HostPlatform) -> Vec<&'a Descriptor> {
     let wanted = PartialPlatform::from(&host.platform);
     may_run_on(candidates, &wanted).into_iter().map(|(descriptor, _)| descriptor).collect()
@@ -65,7 +66,11 @@ pub fn may_run_on<'a>(
         }
         State::ForNone | State::PlatformOpen => true,
         State::IndexOpen | State::TooDeep | State::TooMany => true,
-        State::Cycle | State::Repeated | State::NotAnImage => false,
+        State::NotAnImage => {
+            let listed = entry.descriptor.platform.as_ref();
+            listed.is_none_or(|platform| runs_as_listed(wanted, platform))
+        }
+        State::Cycle | State::Repeated => false,
     };
     let found = candidates.entries.iter().filter(might);
     found.map(|entry| (&entry.descriptor, entry.platform())).collect()

@@ -55,7 +55,12 @@ impl Sought {
             platforms: _,
             partial: _,
             missing: _,
+            rego,
         } = rule;
+        // What a program makes of more evidence nobody knows.
+        if rego.is_some() {
+            return Self::everything();
+        }
         Self {
             attestations: !attestations.is_empty() || sbom.is_some() || vulnerabilities.is_some(),
             documents: sbom.is_some() || vulnerabilities.is_some(),

@@ -1,6 +1,7 @@
 //! What is told of a decision.
 
 use std::fmt;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform};
@@ -9,6 +10,7 @@ use serde::{Serialize, Serializer};
 use crate::authority::RefusalCode;
 use crate::collect::PassedOver;
 use crate::policy::IndexPolicy;
+use crate::rego::SubjectFacts;
 use crate::subject::Kind;
 
 /// What comes of a question.
@@ -57,7 +59,50 @@ pub struct Answer {
     /// Why not; empty exactly when it is verified.
     pub reasons: Vec<Reason>,
     /// What a yes does not cover.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
+}
+
+/// What a yes does not cover. Written as its sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Warning {
+    /// The reference is a tag, which may move.
+    Tag {
+        /// What it was when it was verified.
+        digest: Digest,
+    },
+    /// The index has images that nobody looked at.
+    OtherPlatforms(Vec<Platform>),
+    /// What a policy in Rego says beside its yes.
+    Policy(String),
+}
+
+/// Platforms that a warning names; the rest is not told.
+const MAX_NAMED: usize = 20;
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tag { digest } => {
+                write!(f, "the reference is a tag, which may move; what was verified is {digest}")
+            }
+            Self::OtherPlatforms(platforms) => {
+                let named: Vec<_> =
+                    platforms.iter().take(MAX_NAMED).map(ToString::to_string).collect();
+                let named = named.join(", ");
+                write!(
+                    f,
+                    "the index has images for other machines, which were not looked at: {named}"
+                )
+            }
+            Self::Policy(message) => f.write_str(message),
+        }
+    }
+}
+
+impl Serialize for Warning {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
 }
 
 /// What came of one subject.
@@ -81,6 +126,9 @@ pub struct SubjectAnswer {
     pub passed_over: Vec<PassedOver>,
     /// Why it is not verified.
     pub reasons: Vec<Reason>,
+    /// What a policy in Rego is told of it; none where there is no such policy.
+    #[serde(skip)]
+    pub facts: Option<Arc<SubjectFacts>>,
 }
 
 /// As people write it: `linux/arm64`.
@@ -169,6 +217,10 @@ pub enum ReasonCode {
     IndexRefused,
     /// An image of the index does not pass.
     PlatformRefused,
+    /// A policy in Rego says no.
+    PolicyDenied,
+    /// A policy in Rego did not decide.
+    PolicyBroken,
 }
 
 impl fmt::Display for ReasonCode {

@@ -1,17 +1,17 @@
 //! What lists of parts and of weaknesses say, and whether they may.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::answer::{Reason, ReasonCode};
-use super::quorum::unmet;
-use super::{Examined, votes};
+use super::quorum::{Vote, unmet};
+use super::{Examined, vote, votes};
 use crate::authority::{Accepted, Claim};
 use crate::collect::{CYCLONEDX, SARIF, SPDX};
 use crate::evidence::Content;
-use crate::policy::{Rule, SbomRule, Severity, VulnerabilityRule};
+use crate::policy::{Requirement, Rule, SbomRule, Severity, VulnerabilityRule};
 
 /// Statements that are a list of parts, and of weaknesses. What follows is a version.
 const SBOM_PREDICATES: [&str; 2] = ["https://spdx.dev/Document", "https://cyclonedx.org/bom"];
@@ -26,9 +26,11 @@ const MAX_DEPTH: usize = 16;
 pub struct Finding(pub String);
 
 /// A document that counts.
-struct Counted {
+struct Counted<'a> {
     value: Option<Value>,
     time: Option<Timestamp>,
+    /// Who vouches for it; none where nobody does.
+    vote: Option<Vote<'a>>,
 }
 
 /// Why the documents that `rule` asks for do not do.
@@ -43,7 +45,8 @@ pub(super) fn decide(rule: &Rule, examined: &Examined, now: Timestamp) -> Vec<Re
         let types = |t: &str| t == SARIF;
         let allow = weaknesses.allow_unsigned;
         let counted = counted(rule, examined, allow, &VULNERABILITY_PREDICATES, types);
-        reasons.extend(counted.and_then(|all| clean_newest(weaknesses, &all, now)).err());
+        let require = rule.require.as_ref().filter(|_| !allow);
+        reasons.extend(counted.and_then(|all| clean_newest(weaknesses, require, &all, now)).err());
     }
     reasons
 }
@@ -51,13 +54,13 @@ pub(super) fn decide(rule: &Rule, examined: &Examined, now: Timestamp) -> Vec<Re
 /// The documents of one kind that count: those in statements of the signers that the rule requires,
 /// and where it allows them those that are attached without a signature. Who is named for another
 /// statement only does not speak here. Where nobody is required and anybody may speak, all do.
-fn counted(
+fn counted<'a>(
     rule: &Rule,
-    examined: &Examined,
+    examined: &'a Examined,
     allow_unsigned: bool,
     predicates: &[&str],
     is_type: impl Fn(&str) -> bool,
-) -> Result<Vec<Counted>, Reason> {
+) -> Result<Vec<Counted<'a>>, Reason> {
     let is_required = |signer: &str| match &rule.require {
         Some(require) => require.parts().iter().any(|part| part.of().iter().any(|s| s == signer)),
         None => allow_unsigned,
@@ -73,7 +76,7 @@ fn counted(
         .require
         .as_ref()
         .is_some_and(|require| unmet(require, &votes(signed.iter().copied())).is_none());
-    let mut all: Vec<_> = signed.iter().map(|(_, accepted)| of_statement(accepted)).collect();
+    let mut all: Vec<_> = signed.iter().copied().map(of_statement).collect();
     if !allow_unsigned && !by_all {
         let kinds = predicates.join(" or ");
         let message = format!("no statement {kinds} by the signers that are required");
@@ -85,7 +88,7 @@ fn counted(
                 if is_type(media_type) || is_type(artifact_type) =>
             {
                 let time = created.as_deref().and_then(|text| text.parse().ok());
-                Some(Counted { value: serde_json::from_slice(bytes).ok(), time })
+                Some(Counted { value: serde_json::from_slice(bytes).ok(), time, vote: None })
             }
             _ => None,
         }));
@@ -97,17 +100,18 @@ fn counted(
 }
 
 /// The time is the one that somebody else proves, else the one that the signer says.
-fn of_statement(accepted: &Accepted) -> Counted {
+fn of_statement<'a>((signer, accepted): (&'a str, &'a Accepted)) -> Counted<'a> {
+    let vote = Some(vote((signer, accepted)));
     let Claim::Statement { predicate, .. } = &accepted.claim else {
-        return Counted { value: None, time: None };
+        return Counted { value: None, time: None, vote };
     };
     let said = predicate.pointer("/metadata/scanFinishedOn").and_then(Value::as_str);
     let time = accepted.signed_at.or_else(|| said.and_then(|text| text.parse().ok()));
     let inner = predicate.pointer("/scanner/result").unwrap_or(predicate);
-    Counted { value: Some(inner.clone()), time }
+    Counted { value: Some(inner.clone()), time, vote }
 }
 
-fn clean_sboms(rule: &SbomRule, all: &[Counted]) -> Result<(), Reason> {
+fn clean_sboms(rule: &SbomRule, all: &[Counted<'_>]) -> Result<(), Reason> {
     for one in all {
         let found = one.value.as_ref().map(|value| findings_in_sbom(rule, value));
         told("the list of parts", found.unwrap_or(Err("it is not JSON")))?;
@@ -115,26 +119,54 @@ fn clean_sboms(rule: &SbomRule, all: &[Counted]) -> Result<(), Reason> {
     Ok(())
 }
 
-/// Only the newest counts: what was found later was not known before. One without a time may be as
-/// new as any, and counts too.
-fn clean_newest(rule: &VulnerabilityRule, all: &[Counted], now: Timestamp) -> Result<(), Reason> {
-    let newest = all.iter().map(|one| one.time).max().flatten();
+/// Only the newest lists count, as many of them as it takes for all signers that are required to have
+/// vouched: what was found later was not known before, and no one signer of several may hide what the
+/// others found behind a newer list. One without a time may be as new as any, and must be clean too.
+fn clean_newest(
+    rule: &VulnerabilityRule,
+    require: Option<&Requirement>,
+    all: &[Counted<'_>],
+    now: Timestamp,
+) -> Result<(), Reason> {
+    let oldest = oldest_needed(rule, require, all);
     if let Some(age) = rule.maximum_age {
-        let old = newest.is_none_or(|time| now.duration_since(time) > age);
-        let future = newest.is_some_and(|time| time > now);
+        let old = oldest.is_none_or(|time| now.duration_since(time) > age);
+        let future = all.iter().filter_map(|one| one.time).any(|time| time > now);
         if old || future {
-            let when =
-                newest.map_or_else(|| "at a time it does not say".to_owned(), |t| t.to_string());
+            let when = match (oldest, future) {
+                (_, true) => "in the future".to_owned(),
+                (Some(time), _) => format!("at {time}"),
+                (None, _) => "at a time that it, or not every signer, says".to_owned(),
+            };
             let message =
                 format!("the newest list of weaknesses was made {when}, and it may be {age:#} old");
             return Err(Reason::new(ReasonCode::DocumentViolation, message));
         }
     }
-    for one in all.iter().filter(|one| one.time.is_none() || one.time == newest) {
+    for one in all.iter().filter(|one| one.time.is_none() || one.time >= oldest) {
         let found = one.value.as_ref().map(|value| findings_in_sarif(rule, value));
         told("the list of weaknesses", found.unwrap_or(Err("it is not JSON")))?;
     }
     Ok(())
+}
+
+/// The time of the oldest list that is still needed: all lists since then together have the signers
+/// that are required. Where an age is asked for, a list without a time is nobody's word for it.
+fn oldest_needed(
+    rule: &VulnerabilityRule,
+    require: Option<&Requirement>,
+    all: &[Counted<'_>],
+) -> Option<Timestamp> {
+    let times: BTreeSet<Timestamp> = all.iter().filter_map(|one| one.time).collect();
+    let Some(require) = require else { return times.last().copied() };
+    times.iter().rev().copied().find(|since| {
+        let counts = |one: &&Counted<'_>| match one.time {
+            Some(time) => time >= *since,
+            None => rule.maximum_age.is_none(),
+        };
+        let votes: Vec<_> = all.iter().filter(counts).filter_map(|one| one.vote).collect();
+        unmet(require, &votes).is_none()
+    })
 }
 
 fn told(what: &str, found: Result<Vec<Finding>, &'static str>) -> Result<(), Reason> {

@@ -11,11 +11,12 @@ mod quorum;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 use portolan_core::Reference;
 
-pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict};
+pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict, Warning};
 pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
 
 use self::quorum::{Vote, unmet};
@@ -23,6 +24,7 @@ use crate::authority::{Accepted, Claim, Judgement};
 use crate::collect::{Collected, PassedOver};
 use crate::evidence::{Carrier, Content, Evidence};
 use crate::policy::{AttestationRule, IndexPolicy, Requirement, Rule};
+use crate::rego::{Input, RegoPolicy, Ruling, SubjectFacts};
 use crate::subject::{Kind, Subject};
 use crate::subjects::{PlatformNotFound, Subjects, Wanted};
 
@@ -104,6 +106,8 @@ pub fn needed(image: &Subjects, policy: IndexPolicy) -> Vec<&Subject> {
 pub struct Question<'a> {
     /// As it was written.
     pub reference: &'a Reference,
+    /// Where it is asked from, for policies that make a difference.
+    pub namespace: Option<&'a str>,
     /// What has to hold.
     pub rule: &'a Rule,
     /// The machines it is for.
@@ -112,7 +116,8 @@ pub struct Question<'a> {
     pub now: Timestamp,
 }
 
-/// The answer over everything that [`needed`] examining.
+/// The answer over everything that [`needed`] examining. It may take the second that a policy in
+/// Rego is given.
 pub fn decide(question: &Question<'_>, image: &Subjects, examined: &[Examined]) -> Answer {
     let Question { rule, now, .. } = question;
     let subjects = examined.iter().map(|one| decide_subject(rule, one, *now)).collect();
@@ -121,6 +126,65 @@ pub fn decide(question: &Question<'_>, image: &Subjects, examined: &[Examined]) 
 
 /// The answer over what came of everything that [`needed`] examining.
 pub fn combine(question: &Question<'_>, image: &Subjects, subjects: Vec<SubjectAnswer>) -> Answer {
+    match &question.rule.rego {
+        None => by_rule(question, image, subjects),
+        Some(rego) => by_rego(question, image, subjects, rego),
+    }
+}
+
+/// A policy in Rego sees the whole image, and decides for all of it.
+fn by_rego(
+    question: &Question<'_>,
+    image: &Subjects,
+    mut subjects: Vec<SubjectAnswer>,
+    rego: &RegoPolicy,
+) -> Answer {
+    // What was not examined does not pass, whoever forgot it.
+    let facts = needed(image, question.rule.index_policy).into_iter().map(|subject| {
+        let own = |one: &&SubjectAnswer| one.digest == subject.descriptor.digest;
+        let facts = subjects.iter().find(own)?.facts.as_deref()?.clone();
+        let platform = subject.platform.as_ref().map(ToString::to_string);
+        Some(SubjectFacts { kind: subject.kind, platform, ..facts })
+    });
+    let ruling = match facts.collect::<Option<Vec<_>>>() {
+        None => Ruling::Broken("something that had to be looked at was not".to_owned()),
+        Some(facts) => rego.decide(&Input::new(
+            (question.reference, question.namespace),
+            image.top().digest,
+            question.wanted.platforms().map(ToString::to_string).collect(),
+            question.now,
+            facts,
+        )),
+    };
+    let mut warnings = warnings(question, image);
+    let reason = |code| move |message: String| Reason::new(code, message);
+    let (verdict, reasons): (_, Vec<_>) = match ruling {
+        Ruling::Allow(messages) => {
+            warnings.extend(messages.into_iter().map(Warning::Policy));
+            (Verdict::Verified, Vec::new())
+        }
+        Ruling::Deny(messages) => {
+            let silent = messages.is_empty().then(|| "the policy does not say why".to_owned());
+            let messages = messages.into_iter().chain(silent);
+            (Verdict::Refused, messages.map(reason(ReasonCode::PolicyDenied)).collect())
+        }
+        Ruling::Broken(what) => {
+            (Verdict::Refused, vec![Reason::new(ReasonCode::PolicyBroken, what)])
+        }
+    };
+    for subject in &mut subjects {
+        subject.verified = verdict == Verdict::Verified;
+        subject.facts = None;
+    }
+    // What is said is said of what the reference names.
+    if let Some(top) = subjects.iter_mut().find(|one| one.digest == image.top().digest) {
+        top.reasons.clone_from(&reasons);
+    }
+    let digest = Some(image.top().digest);
+    Answer { digest, subjects, warnings, ..empty(question, verdict, reasons) }
+}
+
+fn by_rule(question: &Question<'_>, image: &Subjects, subjects: Vec<SubjectAnswer>) -> Answer {
     let rule = question.rule;
     // What was not examined does not pass, whoever forgot it.
     let verified = |subject: &Subject| {
@@ -169,6 +233,13 @@ pub fn not_found(question: &Question<'_>, refusal: &PlatformNotFound) -> Answer 
     Answer { digest: Some(refusal.top), ..empty(question, Verdict::Refused, vec![reason]) }
 }
 
+/// The answer where a policy did not decide.
+pub(crate) fn undecided(question: &Question<'_>, image: &Subjects, what: &str) -> Answer {
+    let reason = Reason::new(ReasonCode::PolicyBroken, format!("the policy broke down: {what}"));
+    let digest = Some(image.top().digest);
+    Answer { digest, ..empty(question, Verdict::Refused, vec![reason]) }
+}
+
 /// The answer where no policy speaks of the image.
 pub fn no_policy(reference: &Reference) -> Answer {
     let message = "no scope of the policy matches, and it has no default".to_owned();
@@ -197,25 +268,24 @@ fn empty(question: &Question<'_>, verdict: Verdict, reasons: Vec<Reason>) -> Ans
     }
 }
 
-fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<String> {
+fn warnings(question: &Question<'_>, image: &Subjects) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if question.reference.digest().is_none() {
-        let top = image.top().digest;
-        warnings
-            .push(format!("the reference is a tag, which may move; what was verified is {top}"));
+        warnings.push(Warning::Tag { digest: image.top().digest });
     }
     if !image.others().is_empty() && question.rule.index_policy != IndexPolicy::Index {
-        let others: Vec<_> = image.others().iter().take(20).map(ToString::to_string).collect();
-        warnings.push(format!(
-            "the index has images for other machines, which were not looked at: {}",
-            others.join(", ")
-        ));
+        warnings.push(Warning::OtherPlatforms(image.others().to_vec()));
     }
     warnings
 }
 
 /// What comes of one subject by itself.
 pub fn decide_subject(rule: &Rule, examined: &Examined, now: Timestamp) -> SubjectAnswer {
+    if rule.rego.is_some() {
+        // Not by itself: only together with all others is it decided.
+        let facts = Some(Arc::new(SubjectFacts::of(examined)));
+        return SubjectAnswer { facts, ..subject_answer(examined, false, Vec::new()) };
+    }
     let mut reasons = Vec::new();
     if let Some(require) = &rule.require {
         let signed = examined.accepted().filter(|(_, accepted)| accepted.claim == Claim::Signature);
@@ -225,25 +295,30 @@ pub fn decide_subject(rule: &Rule, examined: &Examined, now: Timestamp) -> Subje
         reasons.extend(missing_attestation(attestation, examined));
     }
     reasons.extend(documents::decide(rule, examined, now));
+    subject_answer(examined, reasons.is_empty(), reasons)
+}
+
+fn subject_answer(examined: &Examined, verified: bool, reasons: Vec<Reason>) -> SubjectAnswer {
     let Subject { descriptor, kind, platform } = &examined.subject;
     SubjectAnswer {
         digest: descriptor.digest,
         media_type: descriptor.media_type.clone(),
         kind: *kind,
         platform: platform.clone(),
-        verified: reasons.is_empty(),
+        verified,
         signatures: examined.judged.iter().map(signature_answer).collect(),
         passed_over: examined.passed_over.clone(),
         reasons,
+        facts: None,
     }
 }
 
 fn votes<'a>(accepted: impl Iterator<Item = (&'a str, &'a Accepted)>) -> Vec<Vote<'a>> {
-    let vote = |(signer, accepted): (&'a str, &'a Accepted)| Vote {
-        signer,
-        identity: (&accepted.signer, accepted.issuer.as_deref()),
-    };
     accepted.map(vote).collect()
+}
+
+fn vote<'a>((signer, accepted): (&'a str, &'a Accepted)) -> Vote<'a> {
+    Vote { signer, identity: (&accepted.signer, accepted.issuer.as_deref()) }
 }
 
 fn missing_signers<'a>(

@@ -86,7 +86,7 @@ fn verdict(rule: &Rule, votes: &Votes, asked: &[usize], has_index: bool) -> Verd
     let reference = "r.example/app:1".parse().unwrap();
     let wanted = Wanted::all();
     let now = Timestamp::UNIX_EPOCH;
-    let question = Question { reference: &reference, rule, wanted: &wanted, now };
+    let question = Question { reference: &reference, namespace: None, rule, wanted: &wanted, now };
     let answer = decide(&question, &image, &examined);
     assert_eq!(answer.reasons.is_empty(), answer.verdict == Verdict::Verified);
     answer.verdict
@@ -189,7 +189,8 @@ fn what_nobody_examined_does_not_pass() {
     for policy in [IndexPolicy::Both, IndexPolicy::Any, IndexPolicy::Index, IndexPolicy::Platform] {
         let rule = rule(vec![(vec![0], 1)], policy);
         let now = Timestamp::UNIX_EPOCH;
-        let question = Question { reference: &reference, rule: &rule, wanted: &wanted, now };
+        let question =
+            Question { reference: &reference, namespace: None, rule: &rule, wanted: &wanted, now };
         assert_eq!(decide(&question, &image, &[]).verdict, Verdict::Refused);
     }
     assert!(Subjects::of(Some(subject(0)), Vec::new()).is_none(), "no image, no question");

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
 use portolan_core::Digest;
 use x509_cert::der::asn1::UintRef;
@@ -119,13 +120,16 @@ impl PublicKey {
         if algorithm == Algorithm::Rsa {
             check_rsa(&spki)?;
         }
-        // One key has one fingerprint: what is kept is the canonical form, not the bytes as given.
         let spki = spki.to_der().map_err(not_spki)?;
-        let parsed = algorithm.accepted().iter().map(|&accepted| {
-            ParsedPublicKey::new(accepted, &spki).map_err(|_| KeyError::NotAKey { algorithm })
-        });
-        let parsed = parsed.collect::<Result<_, _>>()?;
-        Ok(Self { spki, algorithm, parsed })
+        let not_a_key = || KeyError::NotAKey { algorithm };
+        let parsed = algorithm.accepted().iter();
+        let parsed = parsed
+            .map(|&accepted| ParsedPublicKey::new(accepted, &spki).map_err(|_| not_a_key()))
+            .collect::<Result<Vec<_>, _>>()?;
+        // One key has one fingerprint: what is kept is how the library writes it, with points of
+        // curves in full, not the bytes as given. Else one key in two forms would be two signers.
+        let written = parsed.first().and_then(|key| key.as_der().ok()).ok_or_else(not_a_key)?;
+        Ok(Self { spki: written.as_ref().to_vec(), algorithm, parsed })
     }
 
     /// What kind of key it is.

@@ -5,6 +5,9 @@ use aws_lc_rs::signature::{
     RsaKeyPair,
 };
 use portolan_core::Digest;
+use x509_cert::der::asn1::BitString;
+use x509_cert::der::{Decode as _, Encode as _};
+use x509_cert::spki::SubjectPublicKeyInfoOwned;
 
 use super::*;
 
@@ -62,6 +65,31 @@ fn a_fingerprint_is_the_hash_of_the_der() {
     let der = key.public().as_der();
     assert_eq!(key.public().fingerprint(), Digest::sha256(der).hex());
     assert_eq!(key.public().fingerprint().len(), 64);
+}
+
+/// The same key with its point written short: `openssl ec -pubin -conv_form compressed`.
+pub(crate) fn compressed(key: &PublicKey) -> Vec<u8> {
+    let mut spki = SubjectPublicKeyInfoOwned::from_der(key.as_der()).unwrap();
+    let point = spki.subject_public_key.raw_bytes();
+    let (half, last) = (point.len() / 2, point[point.len() - 1]);
+    assert_eq!((point[0], point.len() % 2), (4, 1), "written in full");
+    let short = [&[2 + (last & 1)], &point[1..=half]].concat();
+    spki.subject_public_key = BitString::from_bytes(&short).unwrap();
+    spki.to_der().unwrap()
+}
+
+/// Thresholds count keys by their fingerprints.
+#[test]
+fn one_key_has_one_fingerprint_however_its_point_is_written() {
+    for (algorithm, der) in pkcs8().into_iter().take(3) {
+        let key = PrivateKey::from_pkcs8(&der).unwrap();
+        let short = compressed(key.public());
+        assert_ne!(short, key.public().as_der(), "{algorithm}");
+        let read = PublicKey::from_der(&short).unwrap();
+        assert_eq!(read.fingerprint(), key.public().fingerprint(), "{algorithm}");
+        assert_eq!(read, *key.public());
+        assert!(read.verifies(b"message", &key.sign(b"message").unwrap()), "{algorithm}");
+    }
 }
 
 #[test]

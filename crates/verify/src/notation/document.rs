@@ -74,9 +74,6 @@ pub enum StatementError {
     /// Another statement, or this one, has it already.
     #[error("the scope {0:?} is there twice")]
     SameScope(String),
-    /// All of the world unchecked.
-    #[error("the scope * cannot be skipped")]
-    SkipAll,
 }
 
 #[derive(Deserialize)]
@@ -155,23 +152,15 @@ fn read(
     statement: Statement,
     taken: &mut BTreeSet<String>,
 ) -> Result<(Scopes, TrustPolicy), StatementError> {
-    let level = statement.signature_verification.level;
     let scopes = scopes(statement.registry_scopes, taken)?;
-    if matches!(scopes, Scopes::Others) && level == Level::Skip {
-        return Err(StatementError::SkipAll);
-    }
     let stores = statement.trust_stores.iter().map(|text| text.parse());
-    let identities = match statement.trusted_identities.as_slice() {
-        [] => None,
-        texts => Some(Identities::parse(texts)?),
-    };
     let policy = TrustPolicy::new(PolicyParts {
         name: statement.name,
-        level,
+        level: statement.signature_verification.level,
         overrides: statement.signature_verification.overrides,
         verify_timestamp: statement.signature_verification.verify_timestamp,
         stores: stores.collect::<Result<_, _>>()?,
-        identities,
+        identities: Identities::parse(&statement.trusted_identities)?,
     })?;
     Ok((scopes, policy))
 }
@@ -230,7 +219,7 @@ mod tests {
             }, {
                 "name": "rest",
                 "registryScopes": ["*"],
-                "signatureVerification": {"level": "audit"},
+                "signatureVerification": {"level": "permissive"},
                 "trustStores": ["ca:acme"],
                 "trustedIdentities": ["*"]
             }]
@@ -279,9 +268,9 @@ mod tests {
             (
                 |d| {
                     d["trustPolicies"][0]["signatureVerification"]["override"] =
-                        json!({"authenticity": "skip"});
+                        json!({"authenticity": "log"});
                 },
-                "authenticity cannot be skipped",
+                "unknown field `authenticity`",
             ),
             (|d| d["trustPolicies"][0]["trustStores"] = json!(["acme"]), "no trust store"),
             (|d| d["trustPolicies"][0]["trustStores"] = json!(["ca:../x"]), "no trust store"),
@@ -298,17 +287,12 @@ mod tests {
                 "overlap",
             ),
             (
-                |d| d["trustPolicies"][0]["signatureVerification"] = json!({"level": "skip"}),
-                "skip takes no trust stores",
+                |d| d["trustPolicies"][0]["signatureVerification"]["level"] = json!("skip"),
+                "unknown variant `skip`",
             ),
             (
-                |d| {
-                    d["trustPolicies"][1] = json!({
-                        "name": "rest", "registryScopes": ["*"],
-                        "signatureVerification": {"level": "skip"}
-                    });
-                },
-                "* cannot be skipped",
+                |d| d["trustPolicies"][0]["signatureVerification"]["level"] = json!("audit"),
+                "unknown variant `audit`",
             ),
         ];
         for (change, why) in cases {

@@ -8,7 +8,7 @@ use super::chain::Chain;
 use super::envelope::Envelope;
 use super::headers::Scheme;
 use super::policy::{
-    Action, Check, Identities, Rules, StoreKind, StoreName, TrustPolicy, Verify, VerifyTimestamp,
+    Action, Check, Identities, StoreKind, StoreName, TrustPolicy, Verify, VerifyTimestamp,
 };
 use super::refuse::{malformed, refuse, untrusted};
 use super::revocation::{self, Status};
@@ -42,9 +42,8 @@ pub enum AuthorityError {
 impl NotationAuthority {
     /// An authority of one policy; every store that it names has to be in `stores`.
     pub fn new(policy: TrustPolicy, stores: TrustStores) -> Result<Self, AuthorityError> {
-        if let Rules::Verify(verify) = policy.rules()
-            && let Some(missing) = verify.stores.iter().find(|store| stores.get(store).is_none())
-        {
+        let mut named = policy.verify().stores.iter();
+        if let Some(missing) = named.find(|store| stores.get(store).is_none()) {
             let (policy, store) = (policy.name().to_owned(), missing.clone());
             return Err(AuthorityError::NoStore { policy, store });
         }
@@ -60,12 +59,9 @@ impl NotationAuthority {
         let envelope = Envelope::read(media_type, bytes)?;
         // Whatever the level: evidence for another image is no evidence for this one.
         envelope.speaks_of(subject)?;
-        let verify = match self.policy.rules() {
-            Rules::Verify(verify) => verify,
-            Rules::Nothing => return Ok(unverified(self.policy.name())),
-        };
         let chain = Chain::read(&envelope.chain)?;
         check_signature(&envelope, &chain)?;
+        let verify = self.policy.verify();
         Judging { verify, stores: &self.stores, envelope: &envelope, chain: &chain, now }.run()
     }
 }
@@ -77,18 +73,6 @@ impl Authority for NotationAuthority {
             Ok(accepted) => Judgement::Accepted(accepted),
             Err(refusal) => Judgement::Refused(refusal),
         })
-    }
-}
-
-/// What the level skip makes of a signature: nobody signed, as far as anybody looked.
-fn unverified(policy: &str) -> Accepted {
-    Accepted {
-        signer: "nobody verified".to_owned(),
-        issuer: None,
-        signed_at: None,
-        claim: Claim::Signature,
-        checks: vec!["subject"],
-        warnings: vec![format!("the signature is not verified: the policy {policy:?} says skip")],
     }
 }
 
@@ -133,20 +117,15 @@ impl Judging<'_> {
     fn run(&self) -> Result<Accepted, Refusal> {
         let mut ledger =
             Ledger { checks: vec!["subject", "chain", "signature"], ..Ledger::default() };
-        let trusted = self.grade(&mut ledger, Check::Authenticity, Self::authenticity)?;
+        self.grade(&mut ledger, Check::Authenticity, Self::authenticity)?;
         let signed_at = self.grade(&mut ledger, Check::AuthenticTimestamp, Self::signing_time)?;
         self.grade(&mut ledger, Check::Expiry, Self::expiry)?;
         self.grade(&mut ledger, Check::Revocation, Self::revocation)?;
         let leaf = self.chain.leaf();
-        // A name in a certificate that nobody trusts is only a claim.
-        let signer = match trusted {
-            Some(()) => leaf.subject(),
-            None => format!("not authenticated: {}", leaf.subject()),
-        };
         Ok(Accepted {
-            signer,
-            issuer: trusted.map(|()| leaf.issuer()),
-            signed_at: trusted.and(signed_at).flatten(),
+            signer: leaf.subject(),
+            issuer: Some(leaf.issuer()),
+            signed_at: signed_at.flatten(),
             claim: Claim::Signature,
             checks: ledger.checks,
             warnings: ledger.warnings,

@@ -41,18 +41,16 @@ pub enum Action {
     Skip,
 }
 
-/// The named sets of actions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+/// The named sets of actions. The project's others, `audit` and `skip`, do not refuse what somebody
+/// else signed, so that anybody would be this signer; they are not known here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Level {
     /// Every check is enforced.
+    #[default]
     Strict,
     /// Integrity and authenticity are enforced, the others told.
     Permissive,
-    /// Integrity is enforced, the others told.
-    Audit,
-    /// Nothing is checked but that the payload speaks of the subject.
-    Skip,
 }
 
 /// When the countersignature of a timestamping authority is looked at.
@@ -66,12 +64,10 @@ pub enum VerifyTimestamp {
     AfterCertExpiry,
 }
 
-/// Actions instead of the level's.
+/// Actions instead of the level's; authenticity is always enforced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Override {
-    /// Instead of the level's.
-    pub authenticity: Option<Action>,
     /// Instead of the level's.
     pub authentic_timestamp: Option<Action>,
     /// Instead of the level's.
@@ -196,30 +192,20 @@ pub struct PolicyParts {
     pub verify_timestamp: VerifyTimestamp,
     /// Whose certificates.
     pub stores: Vec<StoreName>,
-    /// Who of them; none only with [`Level::Skip`].
-    pub identities: Option<Identities>,
+    /// Who of them.
+    pub identities: Identities,
 }
 
 /// One statement of a trust policy, in which nothing contradicts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustPolicy {
     name: String,
-    rules: Rules,
+    verify: Verify,
 }
 
-/// What a policy demands.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Rules {
-    /// Level skip.
-    Nothing,
-    /// Any other.
-    Verify(Verify),
-}
-
-/// Checks and trust of a policy that is not skipped.
+/// Checks and trust of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Verify {
-    authenticity: Action,
     authentic_timestamp: Action,
     expiry: Action,
     revocation: Action,
@@ -232,7 +218,7 @@ impl Verify {
     /// What comes of `check` when it fails.
     pub(super) fn action(&self, check: Check) -> Action {
         match check {
-            Check::Authenticity => self.authenticity,
+            Check::Authenticity => Action::Enforce,
             Check::AuthenticTimestamp => self.authentic_timestamp,
             Check::Expiry => self.expiry,
             Check::Revocation => self.revocation,
@@ -266,9 +252,6 @@ pub enum PolicyError {
     /// No certificate is trusted.
     #[error("there is no trust store for signers (ca or signingAuthority)")]
     NoStore,
-    /// Skip with anything else makes no sense.
-    #[error("the level skip takes no trust stores, identities or overrides")]
-    SkipWithMore,
     /// Only revocation may be skipped.
     #[error("{0} cannot be skipped; only revocation can")]
     Skipped(Check),
@@ -280,20 +263,11 @@ impl TrustPolicy {
         if parts.name.is_empty() {
             return Err(PolicyError::NoName);
         }
-        use Action::{Enforce, Log};
-        let rules = match parts.level {
-            Level::Skip => {
-                let more = !parts.stores.is_empty() || parts.identities.is_some();
-                if more || parts.overrides != Override::default() {
-                    return Err(PolicyError::SkipWithMore);
-                }
-                Rules::Nothing
-            }
-            Level::Strict => Rules::Verify(verify(Enforce, Enforce, &parts)?),
-            Level::Permissive => Rules::Verify(verify(Enforce, Log, &parts)?),
-            Level::Audit => Rules::Verify(verify(Log, Log, &parts)?),
+        let others = match parts.level {
+            Level::Strict => Action::Enforce,
+            Level::Permissive => Action::Log,
         };
-        Ok(Self { name: parts.name, rules })
+        Ok(Self { verify: verify(others, &parts)?, name: parts.name })
     }
 
     /// What reports call it.
@@ -301,38 +275,30 @@ impl TrustPolicy {
         &self.name
     }
 
-    pub(super) fn rules(&self) -> &Rules {
-        &self.rules
+    pub(super) fn verify(&self) -> &Verify {
+        &self.verify
     }
 }
 
-/// With `authenticity` and `others` as the level's actions.
-fn verify(
-    authenticity: Action,
-    others: Action,
-    parts: &PolicyParts,
-) -> Result<Verify, PolicyError> {
-    let identities = parts.identities.clone().ok_or(PolicyError::NoIdentity)?;
+/// With `others` as the level's action for whatever is not authenticity.
+fn verify(others: Action, parts: &PolicyParts) -> Result<Verify, PolicyError> {
     if parts.stores.iter().all(|store| store.kind == StoreKind::Tsa) {
         return Err(PolicyError::NoStore);
     }
     let set = &parts.overrides;
-    for (check, action) in [
-        (Check::Authenticity, set.authenticity),
-        (Check::AuthenticTimestamp, set.authentic_timestamp),
-        (Check::Expiry, set.expiry),
-    ] {
+    for (check, action) in
+        [(Check::AuthenticTimestamp, set.authentic_timestamp), (Check::Expiry, set.expiry)]
+    {
         if action == Some(Action::Skip) {
             return Err(PolicyError::Skipped(check));
         }
     }
     Ok(Verify {
-        authenticity: set.authenticity.unwrap_or(authenticity),
         authentic_timestamp: set.authentic_timestamp.unwrap_or(others),
         expiry: set.expiry.unwrap_or(others),
         revocation: set.revocation.unwrap_or(others),
         verify_timestamp: parts.verify_timestamp,
         stores: parts.stores.clone(),
-        identities,
+        identities: parts.identities.clone(),
     })
 }

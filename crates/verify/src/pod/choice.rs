@@ -20,6 +20,11 @@ impl Choice {
         Self::In(BTreeSet::from([value.to_owned()]))
     }
 
+    /// Something is said that is not understood: no value is ruled out, and none is the default.
+    pub(super) fn unclear() -> Self {
+        Self::NotIn(BTreeSet::new())
+    }
+
     pub(super) fn and(&self, other: &Self) -> Self {
         match (self, other) {
             (Self::Any, other) | (other, Self::Any) => other.clone(),
@@ -79,6 +84,11 @@ impl Way {
     pub(super) fn of(platform: &PartialPlatform) -> Self {
         let choice = |half: Option<&str>| half.map(Choice::one).unwrap_or_default();
         Self { os: choice(platform.os()), arch: choice(platform.architecture()), names: None }
+    }
+
+    /// Something is said of the platform that is not understood.
+    pub(super) fn unclear() -> Self {
+        Self { os: Choice::unclear(), arch: Choice::unclear(), names: None }
     }
 
     pub(super) fn and(&self, other: &Self) -> Self {

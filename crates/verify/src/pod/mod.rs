@@ -2,7 +2,9 @@
 //!
 //! The answer is always a superset: what is not understood restricts nothing, what is only
 //! tolerated adds and never takes away, and it is never empty. Verifying too much can only refuse
-//! more; verifying too little would let a pod's author choose what is looked at.
+//! more; verifying too little would let a pod's author choose what is looked at. So a pod that
+//! speaks of its platform in words that are not understood, or in too many, might run anywhere: it
+//! is not taken for one that says nothing, which gets the default.
 
 mod choice;
 mod spec;
@@ -25,8 +27,8 @@ use crate::subjects::Wanted;
 
 /// More are told as `os/*` or `*`.
 pub const MAX_PLATFORMS: usize = 16;
-/// Terms, and expressions of a term, that are read. More of them restrict nothing: nobody means that
-/// many, and an admission webhook has no time for them.
+/// Terms, and expressions of a term, that are read. With more of them a pod might run anywhere: nobody
+/// means that many, and an admission webhook has no time for them.
 const MAX_TERMS: usize = 16;
 /// The same for values of an expression, and tolerations.
 const MAX_VALUES: usize = 64;
@@ -154,10 +156,13 @@ fn ways(pod: &PodSpec, settings: &Settings) -> Vec<Way> {
         .filter_map(|affinity| affinity.node_affinity.as_ref()?.required.as_ref());
     let terms: Option<Vec<&Term>> =
         required.map(|one| one.node_selector_terms.iter().flatten().collect()).next();
-    let with_terms = terms.filter(|terms| terms.len() <= MAX_TERMS).map_or_else(
-        || base.clone(),
-        |terms| terms.into_iter().flat_map(|term| all(&base, &term_ways(term, settings))).collect(),
-    );
+    let with_terms = match terms {
+        None => base.clone(),
+        Some(terms) if terms.len() > MAX_TERMS => all(&base, &[Way::unclear()]),
+        Some(terms) => {
+            terms.into_iter().flat_map(|term| all(&base, &term_ways(term, settings))).collect()
+        }
+    };
     let possible = |ways: Vec<Way>| -> Option<Vec<Way>> {
         let ways: Vec<_> = ways.into_iter().filter(|way| !way.is_impossible()).collect();
         (!ways.is_empty()).then_some(ways)
@@ -175,8 +180,8 @@ fn term_ways(term: &Term, settings: &Settings) -> Vec<Way> {
     if expressions().next().is_none() && fields().next().is_none() {
         return Vec::new();
     }
-    let mut ways = vec![Way::default()];
     let is_read = expressions().count() <= MAX_TERMS;
+    let mut ways = vec![if is_read { Way::default() } else { Way::unclear() }];
     for Expression { key, operator, values } in expressions().filter(|_| is_read) {
         let values = values.as_deref().unwrap_or_default();
         ways = all(&ways, &meaning(key, operator, values, settings));
@@ -192,39 +197,37 @@ fn term_ways(term: &Term, settings: &Settings) -> Vec<Way> {
     ways
 }
 
-/// What an expression says of the platform; what is not understood says nothing.
+/// What an expression says of the platform: nothing on labels that tell of none, and that it may be
+/// any where what it says is not understood.
 fn meaning(key: &str, operator: &str, values: &[String], settings: &Settings) -> Vec<Way> {
-    let nothing = || vec![Way::default()];
-    if values.is_empty() || values.len() > MAX_VALUES {
-        return nothing();
-    }
+    let is_always = [ALWAYS_OS, ALWAYS_ARCH].contains(&key);
+    let is_listed = !values.is_empty() && values.len() <= MAX_VALUES;
     let (is_os, is_arch) = (
         settings.os_labels.iter().any(|label| label == key),
         settings.arch_labels.iter().any(|label| label == key),
     );
     if is_os || is_arch {
         let choice = match operator {
-            "In" => Choice::In(values.iter().map(|value| settings.named(is_os, value)).collect()),
+            "In" if is_listed => {
+                Choice::In(values.iter().map(|value| settings.named(is_os, value)).collect())
+            }
             // Word for word: "not x86_64" lets in every node, none is called that. And only on labels
             // that every node has: a node without the label has no such value either.
-            "NotIn" if [ALWAYS_OS, ALWAYS_ARCH].contains(&key) => {
-                Choice::NotIn(values.iter().cloned().collect())
-            }
-            _ => return nothing(),
+            "NotIn" if is_listed && is_always => Choice::NotIn(values.iter().cloned().collect()),
+            "Exists" if is_always => Choice::Any,
+            _ => Choice::unclear(),
         };
         return vec![match is_os {
             true => Way { os: choice, ..Way::default() },
             false => Way { arch: choice, ..Way::default() },
         }];
     }
-    match (settings.labels.get(key), operator) {
-        (Some(told), "In") => {
-            let ways: Option<Vec<_>> =
-                values.iter().map(|value| told.get(value).map(Way::of)).collect();
-            ways.unwrap_or_else(nothing)
-        }
-        _ => nothing(),
-    }
+    let Some(told) = settings.labels.get(key) else { return vec![Way::default()] };
+    let ways: Option<Vec<_>> = match operator {
+        "In" if is_listed => values.iter().map(|value| told.get(value).map(Way::of)).collect(),
+        _ => None,
+    };
+    ways.unwrap_or_else(|| vec![Way::unclear()])
 }
 
 /// Every way of the one together with every way of the other, each once: so there are never more

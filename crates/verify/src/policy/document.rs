@@ -110,7 +110,7 @@ pub struct Scope {
     pub rule: Rule,
 }
 
-/// What images need. At least one of `require`, `attestations` and `documents` is there.
+/// What images need. At least one of `require`, `attestations` and `documents` is there, or `rego` alone.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub struct Rule {
@@ -123,6 +123,9 @@ pub struct Rule {
     /// What lists of parts and of weaknesses may not say.
     #[serde(default)]
     pub documents: Documents,
+    /// A policy in Rego that decides instead; relative to the policy.
+    #[serde(default, deserialize_with = "given")]
+    pub rego: Option<PathBuf>,
     /// What of an image with an index must pass.
     #[serde(default)]
     pub index_policy: IndexPolicy,

@@ -30,6 +30,7 @@ pub use scope::Pattern;
 pub use signer::pattern;
 
 use crate::authority::Authority;
+use crate::rego::RegoPolicy;
 use crate::subjects::{Missing, Wanted};
 
 /// What is asked of images.
@@ -68,6 +69,8 @@ pub struct Rule {
     pub partial: PartialMeaning,
     /// What to do about machines that the image has nothing for.
     pub missing: Missing,
+    /// Who decides instead of all of the above that asks for something.
+    pub rego: Option<Arc<RegoPolicy>>,
 }
 
 /// Somebody who may vouch, by the name that requirements use.
@@ -205,7 +208,14 @@ impl Rule {
             platforms: PlatformDefault::Host,
             partial: PartialMeaning::default(),
             missing: Missing::default(),
+            rego: None,
         })
+    }
+
+    /// One rule without a file: what these signers say is put before `rego`, which decides.
+    pub fn by_rego(signers: Vec<NamedSigner>, rego: RegoPolicy) -> Option<Self> {
+        let rule = Self::any_of(signers)?;
+        Some(Self { require: None, rego: Some(Arc::new(rego)), ..rule })
     }
 
     /// The machines that a question means: what it names, else this rule's own. `nodes` are those of

@@ -28,7 +28,7 @@ pub struct Notation {
     trusted_identities: Vec<String>,
     /// Which checks decide.
     #[serde(default)]
-    level: NotationLevel,
+    level: Level,
     /// Other actions than the level's.
     #[serde(default)]
     r#override: NotationOverride,
@@ -40,19 +40,7 @@ pub struct Notation {
     revocation_lists: Vec<PathBuf>,
 }
 
-/// The levels at which somebody has to be who they say: `audit` and `skip` would make everybody
-/// this signer.
-#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-enum NotationLevel {
-    /// Every check is enforced.
-    #[default]
-    Strict,
-    /// Integrity and authenticity are enforced, the others told.
-    Permissive,
-}
-
-/// Actions instead of the level's; authenticity is not among them for the same reason.
+/// Actions instead of the level's; authenticity is not among them, or anybody would be this signer.
 #[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct NotationOverride {
@@ -93,16 +81,11 @@ impl Notation {
         let NotationOverride { authentic_timestamp, expiry, revocation } = self.r#override;
         let policy = TrustPolicy::new(PolicyParts {
             name: place.to_owned(),
-            level: match self.level {
-                NotationLevel::Strict => Level::Strict,
-                NotationLevel::Permissive => Level::Permissive,
-            },
-            overrides: Override { authenticity: None, authentic_timestamp, expiry, revocation },
+            level: self.level,
+            overrides: Override { authentic_timestamp, expiry, revocation },
             verify_timestamp: self.verify_timestamp,
             stores: names,
-            identities: Some(
-                Identities::parse(&self.trusted_identities).map_err(|error| bad(&error))?,
-            ),
+            identities: Identities::parse(&self.trusted_identities).map_err(|error| bad(&error))?,
         });
         let policy = policy.map_err(|error| bad(&error))?;
         NotationAuthority::new(policy, stores).map_err(|error| bad(&error))

@@ -10,13 +10,14 @@ use portolan_core::Digest;
 use portolan_core::suggest::nearest;
 use portolan_registry::durable::{self, DurableError};
 
-use super::document::{self, Document, MissingPlatform, Platforms, PlatformsWord};
+use super::document::{self, Document, IndexPolicy, MissingPlatform, Platforms, PlatformsWord};
 use super::scope::Pattern;
 use super::{
     AttestationRule, Condition, NamedSigner, PlatformDefault, Policy, Requirement, Rule, SbomRule,
     Scope, Threshold, VulnerabilityRule, signer,
 };
 use crate::authority::Authority;
+use crate::rego::{MAX_REGO, RegoPolicy};
 use crate::subjects::{Missing, Wanted};
 
 /// A policy is a page, not a book; a trusted root is larger than a key.
@@ -146,11 +147,14 @@ pub fn parse(
     for document::Scope { name, patterns, rule } in document.scopes {
         let place = format!("scope {name:?}");
         let patterns = patterns_of(&place, &patterns, &mut seen)?;
-        scopes.push(Scope { patterns, rule: Arc::new(resolve(&place, name, rule, &signers)?) });
+        let rule = Arc::new(resolve((&place, name), rule, &signers, read)?);
+        scopes.push(Scope { patterns, rule });
     }
     let default = document.default;
-    let default = default.map(|rule| resolve("default", "default".to_owned(), rule, &signers));
-    let default = default.transpose()?.map(Arc::new);
+    let default = default
+        .map(|rule| resolve(("default", "default".to_owned()), rule, &signers, read))
+        .transpose()?
+        .map(Arc::new);
     if scopes.is_empty() && default.is_none() {
         return Err(wrong("policy", "it has neither `scopes` nor a `default`, so it says nothing"));
     }
@@ -193,11 +197,12 @@ fn patterns_of(
 type Signers = BTreeMap<String, Arc<dyn Authority>>;
 
 fn resolve(
-    place: &str,
-    name: String,
+    (place, name): (&str, String),
     written: document::Rule,
     signers: &Signers,
+    read: ReadFile<'_>,
 ) -> Result<Rule, PolicyContentError> {
+    let rego = written.rego.as_ref().map(|file| rego(place, file, &written, read)).transpose()?;
     let require =
         written.require.map(|require| requirement(place, require, signers)).transpose()?;
     let mut attestations = Vec::new();
@@ -205,8 +210,12 @@ fn resolve(
         attestations.push(attestation(place, one, require.as_ref(), signers)?);
     }
     let document::Documents { sbom, vulnerabilities } = written.documents;
-    if require.is_none() && attestations.is_empty() && sbom.is_none() && vulnerabilities.is_none() {
-        let what = "it asks for nothing; add `require`, `attestations` or `documents`";
+    let asks = require.is_some()
+        || !attestations.is_empty()
+        || sbom.is_some()
+        || vulnerabilities.is_some();
+    if !asks && rego.is_none() {
+        let what = "it asks for nothing; add `require`, `attestations`, `documents` or `rego`";
         return Err(wrong(place, what));
     }
     let unsigned = |allow: Option<bool>| allow == Some(false) && require.is_none();
@@ -220,6 +229,8 @@ fn resolve(
         .iter()
         .chain(attestations.iter().map(|one| &one.require))
         .flat_map(|requirement| requirement.parts().iter().flat_map(Threshold::of))
+        // Rego sees what everybody says.
+        .chain(signers.keys().filter(|_| rego.is_some()))
         .collect();
     let named = named.into_iter().filter_map(|name| {
         let authority = signers.get(name)?.clone();
@@ -239,7 +250,38 @@ fn resolve(
         },
         require,
         attestations,
+        rego,
     })
+}
+
+/// The policy in Rego that a rule leaves everything to.
+fn rego(
+    place: &str,
+    file: &Path,
+    rule: &document::Rule,
+    read: ReadFile<'_>,
+) -> Result<Arc<RegoPolicy>, PolicyContentError> {
+    let document::Rule { require, attestations, documents, index_policy, .. } = rule;
+    let document::Documents { sbom, vulnerabilities } = documents;
+    let alone = require.is_none() && attestations.is_empty() && *index_policy == IndexPolicy::Both;
+    if !alone || sbom.is_some() || vulnerabilities.is_some() {
+        let what = "`rego` decides alone; take away `require`, `attestations`, `documents` and `indexPolicy`";
+        return Err(wrong(place, what));
+    }
+    let not_taken = |what: String| PolicyContentError::File {
+        place: place.to_owned(),
+        file: file.to_owned(),
+        what,
+    };
+    let bytes = signer::file_of(place, file, read)?;
+    if bytes.len() as u64 > MAX_REGO {
+        return Err(not_taken(format!(
+            "it has {} bytes, at most {MAX_REGO} are read",
+            bytes.len()
+        )));
+    }
+    let policy = RegoPolicy::parse(&file.display().to_string(), &bytes);
+    policy.map(Arc::new).map_err(|error| not_taken(error.to_string()))
 }
 
 fn requirement(

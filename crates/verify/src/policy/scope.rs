@@ -7,7 +7,8 @@ use portolan_core::{Host, Reference, RegistryReference, Repository};
 /// Some repositories.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Pattern {
-    host: Host,
+    /// In its canonical spelling: `host:443` is `host`, and must not fall out of its scope.
+    host: String,
     path: Path,
 }
 
@@ -51,13 +52,13 @@ impl Pattern {
                 Path::One(one.repository)
             }
         };
-        Ok(Self { host, path })
+        Ok(Self { host: host.canonical().into_owned(), path })
     }
 
     /// Whether `reference` is one of these, and how narrowly it was meant.
     pub fn matches(&self, reference: &Reference) -> Option<Narrowness> {
         let Reference::Registry(reference) = reference else { return None };
-        if reference.registry != self.host {
+        if reference.registry.canonical() != self.host {
             return None;
         }
         let repository = reference.repository.as_str();
@@ -85,7 +86,31 @@ impl fmt::Display for Pattern {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        /// Runtimes take the default port for none, so whoever writes one must not choose the rule.
+        #[test]
+        fn a_default_port_neither_escapes_a_scope_nor_makes_another(
+            host in "[a-z]{1,8}\\.(example|test)",
+            (scope, asked) in (0..4_usize, 0..4_usize),
+            path in prop::sample::select(vec!["", "/*", "/team/*", "/team/app"]),
+            other in 1..u16::MAX,
+        ) {
+            let spelt = |n: usize| format!("{host}{}", ["", ":443", ":0443", ":00443"][n]);
+            let pattern = Pattern::parse(&format!("{}{path}", spelt(scope))).unwrap();
+            prop_assert_eq!(&pattern, &Pattern::parse(&format!("{}{path}", spelt(asked))).unwrap());
+            let reference: Reference = format!("{}/team/app:1", spelt(asked)).parse().unwrap();
+            prop_assert!(pattern.matches(&reference).is_some(), "{pattern} {reference}");
+            prop_assume!(other != 443);
+            let elsewhere = format!("{host}:{other}/team/app:1").parse().unwrap();
+            prop_assert!(pattern.matches(&elsewhere).is_none(), "{pattern} {elsewhere}");
+            let elsewhere = Pattern::parse(&format!("{host}:{other}{path}")).unwrap();
+            prop_assert!(elsewhere.matches(&reference).is_none(), "{elsewhere} {reference}");
+        }
+    }
 
     fn narrowness(pattern: &str, reference: &str) -> Option<Narrowness> {
         Pattern::parse(pattern).unwrap().matches(&reference.parse().unwrap())

@@ -393,5 +393,7 @@ fn text_bytes(answer: &SubjectAnswer) -> usize {
     });
     let over = answer.passed_over.iter().map(|one| 100 + one.why.len());
     let reasons = answer.reasons.iter().map(|one| 50 + one.message.len());
-    answer.media_type.len() + signatures.chain(over).chain(reasons).sum::<usize>()
+    let facts = answer.facts.iter().map(|facts| facts.bytes());
+    let all = signatures.chain(over).chain(reasons).chain(facts);
+    answer.media_type.len() + all.sum::<usize>()
 }

@@ -142,6 +142,21 @@ pub struct AdmissionConfig {
     pub listen: Option<SocketAddr>,
     /// Who vouches for API servers, with `listen`; not set: everybody is let in.
     pub client_ca: Option<PathBuf>,
+    /// What to say to an image that is named by a tag.
+    pub tags: Tags,
+}
+
+/// What to say to an image that is verified and named by a tag, which may move before it is pulled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tags {
+    /// No.
+    Refuse,
+    /// Yes, with a warning for whoever applied it.
+    #[default]
+    Warn,
+    /// Yes.
+    Allow,
 }
 
 /// How long who asks will wait, and how much earlier they are answered.
@@ -281,8 +296,10 @@ impl Default for CacheConfig {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Exempt {
-    /// Asked from these namespaces.
+    /// Asked from these namespaces, as an admission says.
     pub namespaces: Vec<String>,
+    /// Whether the namespace that a key names counts as well. Whoever asks may write any there.
+    pub namespaces_in_keys: bool,
     /// `host`, `host/path/*` or `host/repository`.
     pub images: Vec<ImagePattern>,
 }
@@ -472,6 +489,7 @@ mod tests {
             ("mode = \"warn\"\n", "audit"),
             ("transient_errors = \"both\"\n", "item"),
             ("host_platform = \"linux\"\n", "platform"),
+            ("admission.tags = \"deny\"\n", "refuse"),
         ] {
             let error = parse(&format!("{text}{LEAST}")).unwrap_err();
             let cause = error.source().unwrap().to_string();

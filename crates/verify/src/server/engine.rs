@@ -18,7 +18,7 @@ use super::config::{Exempt, Pods};
 use super::examine::examine;
 use super::keeping::Keeping;
 use super::metrics::{Metrics, Outcome, Selected};
-use super::readers::{Asker, PodLogins, Reader};
+use super::readers::{Asker, Reader};
 use super::trouble::{Code, Trouble};
 use super::watch::{InForce, Watched};
 use crate::collect::Limits;
@@ -27,6 +27,7 @@ use crate::pod::{self, PodSpec};
 use crate::policy::{PlatformDefault, Rule};
 use crate::subject::Subject;
 use crate::subjects::{Contents, Wanted};
+use crate::verify::conclude;
 
 /// Images of one request that are looked at at once, and subjects of one image: each may take one of
 /// the places in which everybody waits for registries.
@@ -42,13 +43,7 @@ pub(super) struct Asked<'a> {
     /// For which machines.
     pub(super) machines: Machines<'a>,
     /// Whose logins may be used, beside the operator's; none where who asks is not believed.
-    pub(super) logins: Option<&'a PodLogins>,
-}
-
-impl<'a> Asked<'a> {
-    fn asker(&self) -> Option<Asker<'a>> {
-        Some(Asker { namespace: self.namespace?, pod: self.logins? })
-    }
+    pub(super) asker: Option<Asker<'a>>,
 }
 
 /// The machines that are meant.
@@ -167,13 +162,9 @@ impl Engine {
         told
     }
 
-    /// The reference with the digest that it means now.
-    pub(super) async fn pin(
-        &self,
-        asker: Option<Asker<'_>>,
-        reference: &Reference,
-    ) -> Result<String, Trouble> {
-        let pinned = self.resolve(asker, reference).await;
+    /// The reference with the digest that it means now, as the operator is told.
+    pub(super) async fn pin(&self, reference: &Reference) -> Result<String, Trouble> {
+        let pinned = self.resolve(reference).await;
         match &pinned {
             Ok(_) => self.metrics.outcome(Outcome::Pinned),
             Err(trouble) => self.metrics.trouble(trouble.code),
@@ -181,22 +172,9 @@ impl Engine {
         pinned
     }
 
-    async fn resolve(
-        &self,
-        asker: Option<Asker<'_>>,
-        reference: &Reference,
-    ) -> Result<String, Trouble> {
+    async fn resolve(&self, reference: &Reference) -> Result<String, Trouble> {
         let reference = in_registry(reference)?;
-        let readers = self.readers(asker, reference).await?;
-        first(&readers, |reader| self.resolve_as(reader, reference)).await
-    }
-
-    async fn resolve_as(
-        &self,
-        reader: &Reader,
-        reference: &RegistryReference,
-    ) -> Result<String, Trouble> {
-        let Spot { name, kept, place } = spot(reader, reference);
+        let Spot { name, kept, place } = spot(&self.operator(), reference);
         let digest = match reference.target() {
             Target::Digest(digest) => digest,
             Target::Tag(tag) => {
@@ -212,7 +190,7 @@ impl Engine {
     }
 
     async fn decide(&self, asked: Asked<'_>) -> Result<Told, Trouble> {
-        let Asked { namespace, reference, machines, .. } = asked;
+        let Asked { namespace, reference, machines, asker } = asked;
         if let Some(why) = exemption(&self.exempt, namespace, reference) {
             return Ok(Told::Exempt(why));
         }
@@ -225,8 +203,8 @@ impl Engine {
         let known = self.known(&in_force);
         let ground = self.ground_of(&in_force, &known);
         let wanted = self.wanted(rule, &known, machines);
-        let question = Question { reference, rule, wanted: &wanted, now: Timestamp::now() };
-        let asker = asked.asker();
+        let now = Timestamp::now();
+        let question = Question { reference, namespace, rule, wanted: &wanted, now };
         let readers = self.readers(asker, remote).await?;
         let by = By { rule, in_force: &in_force, ground, mode: mode(machines, rule) };
         let told = first(&readers, |reader| self.decide_as(spot(reader, remote), &question, &by));
@@ -271,7 +249,7 @@ impl Engine {
         // No longer than any of what it is made of.
         until = told.iter().map(|one| one.until).fold(until, Instant::min);
         let subjects = told.into_iter().map(|one| one.value).collect();
-        let answer = Box::new(decision::combine(question, &image, subjects));
+        let answer = Box::new(conclude(question, &image, subjects).await);
         Ok(Told::Answer { answer, media_type, kept: Some((until, ground.clone())) })
     }
 
@@ -285,22 +263,26 @@ impl Engine {
             (Some(pull), Some(asker)) => pull.readers(asker, reference).await?,
             _ => Vec::new(),
         };
-        readers.push(Reader { client: self.client.clone(), login: None });
+        readers.push(self.operator());
         Ok(readers)
+    }
+
+    fn operator(&self) -> Reader {
+        Reader { client: self.client.clone(), login: None }
     }
 
     /// Of the cluster, where it is watched, else of the file.
     fn known(&self, in_force: &InForce) -> Arc<Known> {
         match &self.nodes {
             Some(view) => view.now(),
-            None => Arc::new(Known::new(in_force.nodes.clone())),
+            None => Arc::new(Known::new(in_force.nodes.to_vec())),
         }
     }
 
     /// What an answer that is given now rests on.
     pub(super) fn ground(&self) -> Ground {
-        let in_force = self.watched.now();
-        self.ground_of(&in_force, &self.known(&in_force))
+        let nodes = self.nodes.as_ref().map(|view| view.now());
+        Ground { generation: self.watched.now().generation, nodes }
     }
 
     fn ground_of(&self, in_force: &InForce, known: &Arc<Known>) -> Ground {

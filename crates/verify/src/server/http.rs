@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::admission::{self, Ruling};
 use super::caches::KeptAnswer;
-use super::config::{Limits, Mode, Timeouts, TransientErrors};
+use super::config::{Limits, Mode, Tags, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
 use super::metrics::{Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
@@ -36,6 +36,7 @@ pub(super) struct App {
     pub(super) limits: Limits,
     pub(super) timeouts: Timeouts,
     pub(super) mode: Mode,
+    pub(super) tags: Tags,
     pub(super) transient: TransientErrors,
     pub(super) trace_headers: Vec<HeaderName>,
     pub(super) requests: Semaphore,
@@ -69,7 +70,8 @@ pub(super) fn admission_router(app: &Arc<App>, believed: bool) -> Router {
 /// For kubelets and Prometheus.
 pub(super) fn health_router(app: &Arc<App>) -> Router {
     let ready = |State(app): State<Arc<App>>| async move {
-        // Policy and certificate were read before anything listened, and what was read stays.
+        // Policy and certificate were read before anything listened, and what was read stays: a
+        // verifier whose new policy cannot be used still answers by the old one, and says so here.
         let waits = app.engine.nodes.as_ref().is_some_and(|nodes| !nodes.is_ready());
         match (app.ending.is_cancelled(), waits) {
             (true, _) => text(StatusCode::SERVICE_UNAVAILABLE, "ending\n".to_owned()),
@@ -77,7 +79,11 @@ pub(super) fn health_router(app: &Arc<App>) -> Router {
                 let what = "the cluster's nodes have not been listed yet\n";
                 text(StatusCode::SERVICE_UNAVAILABLE, what.to_owned())
             }
-            (false, false) => text(StatusCode::OK, "ok\n".to_owned()),
+            (false, false) => {
+                let stale = app.engine.watched.stale();
+                let stale = stale.iter().map(|input| format!("stale: {}\n", input.word()));
+                text(StatusCode::OK, format!("ok\n{}", stale.collect::<String>()))
+            }
         }
     };
     let metrics = |State(app): State<Arc<App>>| async move {
@@ -193,7 +199,7 @@ async fn answer(
     let answers = keys.iter().map(|key| async move {
         let told = match purpose {
             Purpose::Verify => verify(app, manner, (key.as_ref(), logins), (trace, until)).await,
-            Purpose::Mutate => mutate(app, (key.as_ref(), logins), until).await,
+            Purpose::Mutate => mutate(app, key, until).await,
         };
         if let Err(trouble) = &told {
             tracing::warn!(trace, key = key.as_ref(), error = trouble.text(), "no answer");
@@ -244,12 +250,19 @@ fn log(trace: &str, key: &str, written: &Written) {
     }
 }
 
-fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
+fn short_enough(app: &App, key: &str) -> Result<(), Trouble> {
     let most = app.limits.key_bytes;
-    if key.len() > most {
-        let what = format!("the key has {} bytes, at most {most} are read", key.len());
-        return Err(Trouble::new(Code::BadKey, what));
+    match key.len() <= most {
+        true => Ok(()),
+        false => {
+            let what = format!("the key has {} bytes, at most {most} are read", key.len());
+            Err(Trouble::new(Code::BadKey, what))
+        }
     }
+}
+
+fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
+    short_enough(app, key)?;
     contract::parse(key).map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
 }
 
@@ -265,10 +278,10 @@ async fn verify(
     }
     let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     let asked = Asked {
-        namespace: key.namespace(),
+        namespace: key.namespace().filter(|_| app.engine.exempt.namespaces_in_keys),
         reference: key.reference(),
         machines: Machines::Named(key.platforms()),
-        logins,
+        asker: key.namespace().zip(logins).map(|(namespace, pod)| Asker { namespace, pod }),
     };
     let told = in_time(app, asked, until).await?;
     let written = Arc::new(reports::written(manner, &told, &repository(key.reference()))?);
@@ -280,17 +293,16 @@ async fn verify(
     Ok(Value::Report(written))
 }
 
-async fn mutate(
-    app: &App,
-    (key, logins): (&str, Option<&PodLogins>),
-    until: Instant,
-) -> Result<Value, Trouble> {
-    let key = read_key(app, key).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
+/// The key is a reference and nothing else: what it comes to is written in the image's place.
+async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
+    let reference = short_enough(app, key).and_then(|()| {
+        key.parse::<Reference>().map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
+    });
+    let reference = reference.inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     if Instant::now() >= until {
         return Err(late(app));
     }
-    let asker = key.namespace().zip(logins).map(|(namespace, pod)| Asker { namespace, pod });
-    match timeout_at(until, app.engine.pin(asker, key.reference())).await {
+    match timeout_at(until, app.engine.pin(&reference)).await {
         Ok(pinned) => pinned.map(Value::Text),
         Err(_) => Err(late(app)),
     }
@@ -343,13 +355,12 @@ async fn admit(app: &App, believed: bool, request: Request) -> Response {
         Err(NotAnswered { status, message }) => {
             tracing::warn!(trace, error = message, "an AdmissionReview was not answered");
             app.metrics.admission("denied");
-            let ruling = Ruling { allowed: false, message: Some(message), warnings: Vec::new() };
-            return json(status, admission::write("", &ruling).to_string().into_bytes());
+            let denied = admission::write("", &Ruling::no(&message));
+            return json(status, denied.to_string().into_bytes());
         }
     };
     let ruling = judge(app, (&request, believed), &trace, deadline).await;
-    let audited = ruling.allowed && !ruling.warnings.is_empty();
-    app.metrics.admission(match (ruling.allowed, audited) {
+    app.metrics.admission(match (ruling.allowed, ruling.audited) {
         (true, false) => "allowed",
         (true, true) => "audited",
         (false, _) => "denied",
@@ -369,11 +380,11 @@ async fn judge(
     let to_look_at = match admission::to_look_at(request) {
         Ok(Some(to_look_at)) => to_look_at,
         Ok(None) => return admission::rule(Vec::new(), audit),
-        Err(error) => return admission::rule(vec![error.to_string()], audit),
+        Err(error) => return admission::rule_request(error.to_string(), audit),
     };
     let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
         let what = "too many requests are being answered (limits.requests); try again";
-        return admission::rule(vec![what.to_owned()], audit);
+        return admission::rule_request(what.to_owned(), audit);
     };
     let to_look_at = &to_look_at;
     let looks = to_look_at.images.iter().map(|image| async move {
@@ -385,8 +396,10 @@ async fn judge(
             Ok(reference) => {
                 let namespace = request.namespace.as_deref();
                 let machines = Machines::Pod(&to_look_at.pod);
-                let logins = believed.then_some(&to_look_at.logins);
-                let asked = Asked { namespace, reference: &reference, machines, logins };
+                let asker = namespace
+                    .filter(|_| believed)
+                    .map(|namespace| Asker { namespace, pod: &to_look_at.logins });
+                let asked = Asked { namespace, reference: &reference, machines, asker };
                 in_time(app, asked, until).await
             }
         };
@@ -395,14 +408,13 @@ async fn judge(
         {
             tracing::info!(trace, image, reasons = told.reasons(), "refused");
         }
-        let complaint = admission::complaint(image, &told);
-        if let (Err(_), Some(error)) = (&told, &complaint) {
+        let said = admission::said(image, &told, app.tags);
+        if let (Err(_), Some(error)) = (&told, &said.complaint) {
             tracing::warn!(trace, error, "no answer");
         }
-        complaint
+        said
     });
-    let complaints = at_once(looks).await.into_iter().flatten().collect();
-    admission::rule(complaints, audit)
+    admission::rule(at_once(looks).await, audit)
 }
 
 /// How long the API server waits, as it says itself: `?timeout=10s`.

@@ -124,6 +124,22 @@ impl Outcome {
     }
 }
 
+/// What is read again when it changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    Policy,
+    Nodes,
+}
+
+impl Input {
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Policy => "policy",
+            Self::Nodes => "nodes",
+        }
+    }
+}
+
 /// All metrics of one verifier.
 #[derive(Debug)]
 pub(super) struct Metrics {
@@ -146,6 +162,8 @@ pub(super) struct Metrics {
     subjects: Counter,
     in_flight: Gauge,
     reloads: Family<One, Counter>,
+    node_reloads: Family<One, Counter>,
+    stale: Family<One, Gauge>,
     generation: Gauge,
 }
 
@@ -170,6 +188,8 @@ impl Metrics {
             subjects: Counter::default(),
             in_flight: Gauge::default(),
             reloads: Family::default(),
+            node_reloads: Family::default(),
+            stale: Family::default(),
             generation: Gauge::default(),
         };
         all.register();
@@ -201,6 +221,10 @@ impl Metrics {
         }
         for result in ["taken", "refused"] {
             drop(all.reloads.get_or_create(&[("result", result)]));
+            drop(all.node_reloads.get_or_create(&[("result", result)]));
+        }
+        for input in [Input::Policy, Input::Nodes] {
+            drop(all.stale.get_or_create(&[("input", input.word())]));
         }
         all
     }
@@ -269,8 +293,18 @@ impl Metrics {
             self.reloads.clone(),
         );
         own.register(
+            "node_reloads",
+            "Changes of the list of nodes, by whether it could be used",
+            self.node_reloads.clone(),
+        );
+        own.register(
+            "stale",
+            "1 where what was changed last cannot be used, so that something older is in force",
+            self.stale.clone(),
+        );
+        own.register(
             "policy_generation",
-            "How often the policy was taken since the start",
+            "How often the policy or the nodes were taken since the start",
             self.generation.clone(),
         );
     }
@@ -341,9 +375,17 @@ impl Metrics {
         if hosts.contains(host) { host.to_owned() } else { OTHER_HOSTS.to_owned() }
     }
 
-    pub(super) fn policy(&self, taken: bool, generation: u64) {
+    pub(super) fn input(&self, input: Input, taken: bool) {
         let result = if taken { "taken" } else { "refused" };
-        self.reloads.get_or_create(&[("result", result)]).inc();
+        let reloads = match input {
+            Input::Policy => &self.reloads,
+            Input::Nodes => &self.node_reloads,
+        };
+        reloads.get_or_create(&[("result", result)]).inc();
+        self.stale.get_or_create(&[("input", input.word())]).set(i64::from(!taken));
+    }
+
+    pub(super) fn generation(&self, generation: u64) {
         self.generation.set(i64::try_from(generation).unwrap_or(i64::MAX));
     }
 

@@ -236,7 +236,7 @@ pub(super) fn written(manner: Manner, told: &Told, repository: &str) -> Result<W
         media_type: media_type.clone(),
         platforms: answer.platforms.clone(),
         reasons: answer.reasons.iter().map(reason).collect(),
-        warnings: answer.warnings.iter().map(|one| cut(one, MAX_TEXT)).collect(),
+        warnings: answer.warnings.iter().map(|one| cut(&one.to_string(), MAX_TEXT)).collect(),
         exempt: None,
         audit,
     };
@@ -435,7 +435,7 @@ fn signature_finding(signature: &SignatureAnswer) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decision::Verdict;
+    use crate::decision::{Verdict, Warning};
 
     fn answer(signatures: usize, message: &str) -> Told {
         let digest = Digest::sha256(b"x");
@@ -462,6 +462,7 @@ mod tests {
             signatures: vec![signature; signatures],
             passed_over: Vec::new(),
             reasons: Vec::new(),
+            facts: None,
         };
         let answer = Answer {
             verdict: Verdict::Refused,
@@ -472,7 +473,7 @@ mod tests {
             platforms: Vec::new(),
             subjects: vec![subject],
             reasons: Vec::new(),
-            warnings: vec![message.to_owned()],
+            warnings: vec![Warning::Policy(message.to_owned())],
         };
         Told::Answer { answer: Box::new(answer), media_type: None, kept: None }
     }

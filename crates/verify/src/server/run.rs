@@ -233,6 +233,7 @@ fn app(
         limits: config.limits.clone(),
         timeouts: config.timeouts.clone(),
         mode: config.mode,
+        tags: config.admission.tags,
         transient: config.transient_errors,
         trace_headers,
         requests: Semaphore::new(config.limits.requests),

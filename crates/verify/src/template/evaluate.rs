@@ -13,8 +13,8 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use serde_json::{Value, json};
 
 use super::answers::Answers;
-use super::guard::{self, Unsafe};
 use super::read::Template;
+use crate::rego::guard::{self, Unsafe};
 
 /// A webhook that takes as long is given up by the API server.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -35,7 +35,7 @@ pub enum EvaluateError {
         why: String,
     },
     /// It could not be evaluated to an end.
-    #[error(transparent)]
+    #[error("the template is not evaluated: {0}")]
     Unsafe(#[from] Unsafe),
     /// It breaks down, or takes too long.
     #[error("the template broke down: {0}")]

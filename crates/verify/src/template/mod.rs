@@ -10,12 +10,10 @@
 //! | `render` | all of them for one cluster |
 //! | `read` | a template and constraints from a file, ours or a stranger's |
 //! | `answers` | what a provider answers |
-//! | `guard` | what no engine should be given |
 //! | `evaluate` | what a template makes of an object and of answers |
 
 pub mod answers;
 pub mod evaluate;
-pub mod guard;
 pub mod parameters;
 pub mod read;
 pub mod render;

@@ -1,14 +1,12 @@
 //! Who is trusted, and which checks decide.
 
-use portolan_verify::authority::RefusalCode::{
-    Expired, OtherSigner, OtherSubject, UntrustedCertificate,
-};
+use portolan_verify::authority::RefusalCode::{Expired, OtherSigner, UntrustedCertificate};
 use portolan_verify::notation::{
     Action, AuthorityError, Identities, JWS, Level, NotationAuthority, Override, PolicyParts,
     StoreError, StoreName, TrustPolicies, TrustPolicy, TrustStores, VerifyTimestamp,
 };
 
-use crate::mint::{AUTHENTIC, EXPIRY, Family, Key, NOW, SCHEME, Shape, judge, judge_as, subject};
+use crate::mint::{AUTHENTIC, EXPIRY, Family, Key, SCHEME, Shape, judge, judge_as, subject};
 
 /// A policy to be: strict, one ca store, anybody in it.
 pub(crate) fn parts() -> PolicyParts {
@@ -18,7 +16,7 @@ pub(crate) fn parts() -> PolicyParts {
         overrides: Override::default(),
         verify_timestamp: VerifyTimestamp::Always,
         stores: vec!["ca:acme".parse().unwrap()],
-        identities: Some(Identities::Any),
+        identities: Identities::Any,
     }
 }
 
@@ -39,8 +37,8 @@ pub(crate) fn authority(root: &[u8], change: impl Fn(&mut PolicyParts)) -> Notat
     NotationAuthority::new(TrustPolicy::new(parts).unwrap(), stores(root)).unwrap()
 }
 
-fn identity(texts: &[&str]) -> Option<Identities> {
-    Some(Identities::parse(texts).unwrap())
+fn identity(texts: &[&str]) -> Identities {
+    Identities::parse(texts).unwrap()
 }
 
 #[test]
@@ -106,10 +104,6 @@ fn levels_grade_what_fails() {
         assert!(told.warnings[0].starts_with("expiry is not enforced"), "{:?}", told.warnings);
         assert!(!told.checks.contains(&"expiry") && told.checks.contains(&"authenticity"));
         assert_eq!(at(Level::Permissive, stranger.root()).unwrap_err().code, UntrustedCertificate);
-        let audited = at(Level::Audit, stranger.root()).unwrap();
-        assert_eq!(audited.warnings.len(), 2);
-        assert_eq!(audited.signer, "not authenticated: CN=build,O=Acme,ST=WA,C=US");
-        assert_eq!(audited.issuer, None);
         let overridden = authority(family.root(), |parts| {
             parts.overrides.expiry = Some(Action::Log);
         });
@@ -118,33 +112,15 @@ fn levels_grade_what_fails() {
 }
 
 #[test]
-fn integrity_is_enforced_at_every_level_but_skip() {
+fn integrity_is_enforced_at_every_level() {
     let family = Family::new();
     let mut jws: serde_json::Value = serde_json::from_slice(&family.draft().jws()).unwrap();
     jws["signature"] = serde_json::json!("AAAA");
     let jws = jws.to_string();
-    for level in [Level::Strict, Level::Permissive, Level::Audit] {
+    for level in [Level::Strict, Level::Permissive] {
         let authority = authority(family.root(), |parts| parts.level = level);
         assert!(judge(&authority, JWS, jws.as_bytes()).is_err(), "{level:?}");
     }
-}
-
-#[test]
-fn what_is_skipped_is_said_to_be_and_still_speaks_of_the_subject() {
-    let family = Family::new();
-    let skip = authority(family.root(), |parts| {
-        parts.level = Level::Skip;
-        parts.stores.clear();
-        parts.identities = None;
-    });
-    let jws = family.draft().jws();
-    let accepted = judge(&skip, JWS, &jws).unwrap();
-    assert_eq!(accepted.signer, "nobody verified");
-    assert!(accepted.warnings[0].contains("says skip"), "{:?}", accepted.warnings);
-    let mut other = subject();
-    other.descriptor.size += 1;
-    let refusal = judge_as(&skip, &other, JWS, &jws, NOW).unwrap_err();
-    assert_eq!(refusal.code, OtherSubject);
 }
 
 #[test]

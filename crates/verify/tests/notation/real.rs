@@ -54,7 +54,7 @@ fn both(authority: &NotationAuthority, name: &str, now: &str) -> [Result<Accepte
 fn what_notation_signs_is_accepted_with_every_kind_of_key_and_in_both_forms() {
     let authority = authority("root.crt", |parts| {
         let wanted = ["x509.subject: C=US, ST=WA, O=Portolan Fixtures"];
-        parts.identities = Some(Identities::parse(&wanted).unwrap());
+        parts.identities = Identities::parse(&wanted).unwrap();
     });
     for key in ["rsa2048", "rsa3072", "rsa4096", "P-256", "P-384", "P-521"] {
         for accepted in both(&authority, key, THEN) {

@@ -186,6 +186,41 @@ async fn audit_mode_admits_with_warnings() {
     assert_eq!(verifier.metric(audited).await, 2.0);
 }
 
+/// A tag may move between the answer and the pull.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tag_is_warned_of_refused_or_allowed_as_configured() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let digest = bench.image.top.digest;
+    let (tag, pinned) = (bench.image(":v1"), bench.image(&format!("@{digest}")));
+    for (tags, allows, warns) in
+        [("", true, true), ("warn", true, true), ("refuse", false, false), ("allow", true, false)]
+    {
+        let line = if tags.is_empty() { String::new() } else { format!("tags = \"{tags}\"") };
+        let verifier = bench.start_with("", &format!("{LONG}\n[admission]\n{line}\n")).await;
+        let said = create(&verifier, &pod(&tag, json!({}))).await;
+        assert_eq!(allowed(&said), allows, "{tags}: {}", said.body);
+        let warnings = said.body["response"]["warnings"].to_string();
+        assert_eq!(warnings.contains("which may move"), warns, "{tags}: {warnings}");
+        // What else a yes does not cover is told in any case.
+        assert_eq!(warnings.contains("linux/arm64"), allows, "{tags}: {warnings}");
+        let outcome = if allows { "allowed" } else { "denied" };
+        let metric = format!("portolan_verifier_admissions_total{{outcome=\"{outcome}\"}}");
+        assert_eq!(verifier.metric(&metric).await, 1.0, "a warning is not an audit");
+        let by_digest = create(&verifier, &pod(&pinned, json!({}))).await;
+        assert!(allowed(&by_digest), "{tags}: {}", by_digest.body);
+        assert!(!by_digest.body.to_string().contains("which may move"), "{}", by_digest.body);
+    }
+    let config = format!("{LONG}\n[admission]\ntags = \"refuse\"\n");
+    let verifier = bench.start_with("", &config).await;
+    let said = create(&verifier, &pod(&tag, json!({}))).await;
+    let message = denied(&said);
+    assert!(message.contains("TAG") && message.contains(&digest.to_string()), "{message}");
+    let auditing = bench.start_with("mode = \"audit\"", &config).await;
+    let said = create(&auditing, &pod(&tag, json!({}))).await;
+    assert!(said.body["response"]["warnings"].to_string().contains("would be denied"));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_exempt_namespace_is_let_in() {
     let bench = Bench::new();

@@ -193,7 +193,7 @@ async fn audit_mode_lets_everything_in_and_says_what_it_would_have_said() {
 async fn exempt_namespaces_and_images_are_let_in_without_a_look_and_others_are_not() {
     let bench = Bench::new();
     let exempt = format!(
-        "{LONG}\n[exempt]\nnamespaces = [\"kube-system\"]\nimages = [\"{}/*\"]\n",
+        "{LONG}\n[exempt]\nnamespaces = [\"kube-system\"]\nnamespaces_in_keys = true\nimages = [\"{}/*\"]\n",
         bench.image("").replace("app", "base")
     );
     let verifier = bench.start_with("", &exempt).await;
@@ -209,4 +209,18 @@ async fn exempt_namespaces_and_images_are_let_in_without_a_look_and_others_are_n
     let other = format!("[kube-systems]{}", bench.image(":v1"));
     let said = verifier.ask(V1, &[&other]).await;
     assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+}
+
+/// Whoever asks may write any namespace into a key, and so may whoever names an image.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_namespace_of_a_key_exempts_only_where_that_is_configured() {
+    let bench = Bench::new();
+    let exempt = format!("{LONG}\n[exempt]\nnamespaces = [\"kube-system\"]\n");
+    let verifier = bench.start_with("", &exempt).await;
+    let image = bench.image(":v1");
+    let inside = serde_json::json!({"namespace": "kube-system", "reference": image}).to_string();
+    for key in [format!("[kube-system]{image}"), inside] {
+        let said = verifier.ask(V1, &[&key]).await;
+        assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+    }
 }

@@ -85,12 +85,13 @@ async fn case_22_keys_come_back_byte_for_byte() {
         "no key\r\nat all \u{1f980}".to_owned(),
     ];
     let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-    for path in [V1, V2, MUTATE] {
+    // Only a plain reference is pinned.
+    for (path, wrong) in [(V1, 1), (V2, 1), (MUTATE, 4)] {
         let said = verifier.ask(path, &keys).await;
         let back: Vec<_> = said.items().iter().map(|item| item["key"].as_str().unwrap()).collect();
         assert_eq!(back, keys, "{path}");
         let errors = said.items().iter().filter(|item| item.get("error").is_some()).count();
-        assert_eq!(errors, 1, "{path}: {}", said.body);
+        assert_eq!(errors, wrong, "{path}: {}", said.body);
     }
 }
 
@@ -98,7 +99,8 @@ async fn case_22_keys_come_back_byte_for_byte() {
 async fn what_is_no_request_gets_an_answer_that_gatekeeper_can_read() {
     let bench = Bench::new();
     let verifier = bench.start_with("", &format!("{LONG}\n[limits]\nbody_bytes = 20000\n")).await;
-    for path in [V1, V2, MUTATE] {
+    // Only a plain reference is pinned.
+    for (path, wrong) in [(V1, 1), (V2, 1), (MUTATE, 4)] {
         for body in [
             "",
             "{",

@@ -11,9 +11,8 @@ async fn case_26_a_tag_becomes_the_digest_of_the_index() {
     let top = bench.image.top.digest;
     let pinned = bench.image(&format!("@{top}"));
     let both = bench.image(&format!(":v1@{top}"));
-    let with_namespace = format!("[team]{}", bench.image(":v1"));
     for path in [MUTATE, V2_MUTATE] {
-        let asked = [bench.image(":v1"), with_namespace.clone(), pinned.clone(), both.clone()];
+        let asked = [bench.image(":v1"), pinned.clone(), both.clone()];
         let keys: Vec<&str> = asked.iter().map(String::as_str).collect();
         let said = verifier.ask(path, &keys).await;
         assert_eq!(said.status, 200);
@@ -28,6 +27,20 @@ async fn case_26_a_tag_becomes_the_digest_of_the_index() {
         }
     }
     assert_eq!(bench.registry.seen().len(), 1, "{:?}", bench.registry.seen());
+}
+
+/// What comes back is written in the image's place, so nothing but an image is taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_plain_reference_is_pinned() {
+    let bench = Bench::new();
+    let verifier = bench.start().await;
+    for key in [format!("[team]{}", bench.image(":v1")), bench.key_for("amd64"), String::new()] {
+        let said = verifier.ask(MUTATE, &[&key]).await;
+        let item = &said.items()[0];
+        assert_eq!(item["value"], key);
+        assert!(item["error"].as_str().unwrap().starts_with("BAD_KEY: "), "{item}");
+    }
+    assert!(bench.registry.seen().is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,6 @@
 //! The policy, read again when it changes.
 
-use crate::harness::{Bench, SHORT, V1, policy, until};
+use crate::harness::{Bench, LONG, SHORT, V1, policy, until};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_policy_is_told_and_the_old_one_stays_until_a_good_one_comes() {
@@ -46,6 +46,70 @@ async fn the_machines_of_the_cluster_are_those_in_the_file_of_nodes() {
     let said = verifier.ask(V1, &[&key]).await;
     assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
     assert_eq!(said.value()["platforms"], serde_json::json!(["linux/amd64", "linux/arm64"]));
+}
+
+/// It is one of the policy's files: a change is in force within the poll.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_in_rego_decides_for_the_cluster_and_is_read_again() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let rego = |allow: &str| {
+        format!(
+            "package portolan\ndecision := {{\"allow\": {allow}, \"messages\": [\"as I said\"]}}\n"
+        )
+    };
+    let signed = "count([1 | some one in input.subjects; count(one.signatures) > 0]) == count(input.subjects)";
+    bench.write("decision.rego", &rego(signed));
+    let text = "version: 1\nsigners: {release: {keys: {files: [release.pub]}}}\ndefault: {rego: decision.rego}\n";
+    bench.write("policy.yaml", text);
+    let verifier = bench.start_with("", LONG).await;
+    let (amd64, arm64) = (bench.key_for("amd64"), bench.key_for("arm64"));
+    for _ in 0..2 {
+        let said = verifier.ask(V1, &[&amd64, &arm64]).await;
+        let yes: Vec<_> = said.items().iter().map(|one| &one["value"]["isSuccess"]).collect();
+        assert_eq!(yes, [true, false], "{}", said.body);
+        assert_eq!(said.items()[1]["value"]["reasons"][0]["code"], "POLICY_DENIED");
+        assert!(said.items()[1].to_string().contains("as I said"));
+    }
+    assert_eq!(verifier.metric("portolan_verifier_subjects_examined_total").await, 3.0, "kept");
+    bench.write("decision.rego", &rego("false"));
+    verifier.generation(2.0).await;
+    let said = verifier.ask(V1, &[&amd64]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+}
+
+/// Otherwise a list of nodes that broke would keep a stolen key in force.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_list_of_nodes_does_not_keep_a_new_policy_away() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let node = "items: [{metadata: {name: a, labels: {kubernetes.io/os: linux, kubernetes.io/arch: amd64}}}]";
+    bench.write("nodes.yaml", node);
+    let pods = format!("{SHORT}\n[pods]\nnodes = {:?}\n", bench.path("nodes.yaml"));
+    let verifier = bench.start_with("", &pods).await;
+    let key = bench.key_for("amd64");
+    let stale = |input: &str| format!("portolan_verifier_stale{{input=\"{input}\"}}");
+    bench.write("nodes.yaml", "items: [{}]");
+    until(async || verifier.metric(&stale("nodes")).await == 1.0).await;
+    assert_eq!(verifier.metric(&stale("policy")).await, 0.0);
+    assert_eq!(verifier.health("/readyz").await, (200, "ok\nstale: nodes\n".to_owned()));
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+    // The key is dropped.
+    let other = portolan_verify::key::PrivateKey::generate().unwrap();
+    bench.write("release.pub", &other.public().to_pem());
+    verifier.generation(2.0).await;
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+    // And the other way round.
+    bench.write("policy.yaml", "version: 9");
+    until(async || verifier.metric(&stale("policy")).await == 1.0).await;
+    bench.write("nodes.yaml", node);
+    verifier.generation(3.0).await;
+    assert_eq!(verifier.health("/readyz").await.1, "ok\nstale: policy\n");
+    bench.write("policy.yaml", &policy(""));
+    verifier.generation(4.0).await;
+    assert_eq!(verifier.health("/readyz").await.1, "ok\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

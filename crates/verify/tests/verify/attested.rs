@@ -8,6 +8,7 @@ use portolan_verify::cosign;
 use portolan_verify::decision::{Answer, ReasonCode, Verdict};
 use portolan_verify::key::PrivateKey;
 use portolan_verify::policy;
+use portolan_verify::sign::{Form, sign};
 use portolan_verify::sigstore::{IN_TOTO, pae};
 use serde_json::{Value, json};
 
@@ -219,6 +220,24 @@ async fn documents_of_signers_that_are_not_required_do_not_count() {
     is(&asked_with(&bench, &scanner, &rule).await, Verdict::Refused);
     attest(&bench, &bench.key, VULN, scan("note", Some(2)), false).await;
     is(&asked_with(&bench, &scanner, &rule).await, Verdict::Verified);
+}
+
+/// Where two must vouch, one alone does not decide what the newest list is.
+#[tokio::test]
+async fn no_signer_hides_what_another_found_behind_a_newer_list() {
+    let rule = format!("require: {{allOf: [release, scanner]}}\n{WEAKNESSES}");
+    let young = format!("{rule}\n    maximumAge: 2d");
+    let (bench, scanner) = (bench(), PrivateKey::generate().unwrap());
+    bench.sign(&bench.top()).await;
+    sign(&bench.place(), &bench.top(), &scanner, Form::Bundle).await.unwrap();
+    attest(&bench, &bench.key, VULN, scan("error", Some(5)), false).await;
+    attest(&bench, &scanner, VULN, scan("note", Some(1)), false).await;
+    is(&asked_with(&bench, &scanner, &rule).await, Verdict::Refused);
+    attest(&bench, &bench.key, VULN, scan("note", Some(3)), false).await;
+    is(&asked_with(&bench, &scanner, &rule).await, Verdict::Verified);
+    is(&asked_with(&bench, &scanner, &young).await, Verdict::Refused);
+    attest(&bench, &bench.key, VULN, scan("note", Some(0)), false).await;
+    is(&asked_with(&bench, &scanner, &young).await, Verdict::Verified);
 }
 
 /// Nobody knows that it is older.

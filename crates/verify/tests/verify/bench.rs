@@ -81,7 +81,7 @@ impl Bench {
     ) -> Result<Answer, VerifyError> {
         let wanted = Wanted::of(wanted.split(',').map(|one| one.parse().unwrap())).unwrap();
         let now = jiff::Timestamp::now();
-        let question = Question { reference, rule, wanted: &wanted, now };
+        let question = Question { reference, namespace: None, rule, wanted: &wanted, now };
         verify(&self.place(), &question, &Limits::default()).await
     }
 

@@ -11,3 +11,4 @@ mod bench;
 mod faults;
 mod platforms;
 mod policies;
+mod rego;

@@ -47,6 +47,34 @@ async fn two_of_three_signers_are_two_different_ones() {
     is(&bench.ask(&reference, "linux/amd64", rule).await.unwrap(), Verdict::Verified);
 }
 
+/// A key on P-256 with its point written short.
+fn compressed(key: &PrivateKey) -> String {
+    let der = key.public().as_der();
+    let (x, is_odd) = (&der[27..59], der[90] & 1);
+    let short = [&[0x30, 0x39], &der[2..23], &[3, 0x22, 0, 2 + is_odd], x].concat();
+    pem::encode(&pem::Pem::new("PUBLIC KEY", short))
+}
+
+#[tokio::test]
+async fn one_key_in_two_forms_is_one_signer() {
+    let bench = Bench::new(&["linux/amd64"]);
+    let dir = tempfile::tempdir().unwrap();
+    write(dir.path(), "a.pub", &bench.key);
+    std::fs::write(dir.path().join("b.pub"), compressed(&bench.key)).unwrap();
+    let text = |count: usize| {
+        format!(
+            "version: 1\nsigners:\n  a: {{keys: {{files: [a.pub]}}}}\n  b: {{keys: {{files: [b.pub]}}}}\ndefault:\n  platforms: [linux/amd64]\n  require: {{anyOf: [a, b], atLeast: {count}}}\n"
+        )
+    };
+    bench.sign_all().await;
+    let reference = bench.reference();
+    for (count, verdict) in [(1, Verdict::Verified), (2, Verdict::Refused)] {
+        let policy = load(dir.path(), &text(count));
+        let rule = policy.rule(&reference).unwrap();
+        is(&bench.ask(&reference, "linux/amd64", rule).await.unwrap(), verdict);
+    }
+}
+
 #[tokio::test]
 async fn the_narrowest_scope_decides_alone() {
     let bench = Bench::new(&["linux/amd64"]);

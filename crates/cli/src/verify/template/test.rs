@@ -216,7 +216,8 @@ async fn answer(verifier: &mut Verifier, keys: &BTreeSet<String>) -> Result<(), 
         };
         let wanted = rule.wanted(key.platforms(), verifier.nodes.as_ref(), this_host)?;
         let place = crate::image::open(reference, &verifier.client)?;
-        let question = Question { reference, rule, wanted: &wanted, now: Timestamp::now() };
+        let (namespace, now) = (key.namespace(), Timestamp::now());
+        let question = Question { reference, namespace, rule, wanted: &wanted, now };
         match verify(&place, &question, &Limits::default()).await {
             Ok(answer) => verifier.known.looked(text, &answer).map_err(Failure::usage)?,
             // What asking again would not change is told of the image; the rest is a breakdown.

@@ -181,6 +181,33 @@ proptest! {
         }
     }
 
+    /// Whoever speaks of the platform is not taken for somebody who says nothing: not even where pods
+    /// that say nothing are for the host alone does a node that it steers to go unseen.
+    #[test]
+    fn a_pod_that_speaks_of_its_platform_is_never_left_to_the_host(
+        machines in machines(),
+        pod in pods(),
+    ) {
+        let required = pod.affinity.as_ref().and_then(|one| one.node_affinity.as_ref()?.required.as_ref());
+        let told = |key: &str| key != "disk";
+        let speaks = |term: &Term| {
+            let says = |one: &Expression| {
+                told(&one.key) && !(one.operator == "Exists" && [OS, ARCH].contains(&one.key.as_str()))
+            };
+            term.match_expressions.iter().flatten().any(says)
+        };
+        let by_selector = pod.node_selector.iter().flatten().any(|(key, _)| told(key));
+        let by_terms = required.is_some_and(|one| one.node_selector_terms.iter().flatten().all(speaks));
+        if !(by_selector || by_terms || pod.os.is_some()) {
+            return Ok(());
+        }
+        let found = platforms(&pod, &settings(Default::Host, &[]));
+        for machine in machines.iter().filter(|machine| could_run(&pod, machine)) {
+            let own = PartialPlatform::from(&machine.platform);
+            prop_assert!(found.platforms().any(|one| one.covers(&own)), "{own}: {found} of {pod:?}");
+        }
+    }
+
     #[test]
     fn tolerations_never_take_away(machines in machines(), pod in pods()) {
         let bare = PodSpec { tolerations: None, ..pod.clone() };

@@ -1,6 +1,6 @@
 //! What the engine must not be given: templates may be a stranger's, and it reads brackets inside
 //! brackets ever more slowly and runs functions that call themselves until the stack is full. OPA
-//! takes neither, so no template that works is lost.
+//! takes neither, so no Rego that works there is lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,19 +13,36 @@ const KEYWORDS: [&str; 4] = ["package", "import", "default", "else"];
 /// A function or rule: its module and its name.
 type Name = (usize, String);
 
-/// Why a template is not evaluated.
+/// Functions that make much out of little, in one step that no clock interrupts: a number that a
+/// stranger wrote into a statement would take all memory there is.
+const UNBOUNDED: [&str; 3] = ["numbers.range", "numbers.range_step", "bits.lsh"];
+
+/// Why Rego is not evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsafe {
     /// Too deep.
-    #[error("the template has brackets inside brackets, more than {MAX_DEPTH} deep")]
+    #[error("it has brackets inside brackets, more than {MAX_DEPTH} deep")]
     Deep,
     /// It would never end.
-    #[error("{0} of the template calls itself, which Rego does not have")]
+    #[error("{0} calls itself, which Rego does not have")]
     Recursive(String),
+    /// It might take all memory.
+    #[error("it has {0}, which has no bound and is not taken in policies")]
+    Unbounded(&'static str),
 }
 
-/// Whether the modules of a template can be given to the engine.
-pub(super) fn check(modules: &[&str]) -> Result<(), Unsafe> {
+/// Whether a module is without functions that have no bound, called or named.
+pub(super) fn check_bounded(text: &str) -> Result<(), Unsafe> {
+    let words = words(text)?;
+    let named = |name: &&&str| words.iter().any(|word| word.text == ***name);
+    match UNBOUNDED.iter().find(|name| named(name)) {
+        Some(name) => Err(Unsafe::Unbounded(name)),
+        None => Ok(()),
+    }
+}
+
+/// Whether these modules can be given to the engine.
+pub(crate) fn check(modules: &[&str]) -> Result<(), Unsafe> {
     let mut packages = Vec::new();
     let mut calls: BTreeMap<Name, BTreeSet<String>> = BTreeMap::new();
     for (n, text) in modules.iter().enumerate() {
