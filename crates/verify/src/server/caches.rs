@@ -311,9 +311,7 @@ impl Caches {
         generation: u64,
     ) -> Option<Arc<KeptAnswer>> {
         let kept = self.answers[shape as usize].get(key).await;
-        let kept = kept.filter(|kept| kept.generation == generation);
-        self.metrics.cache(CacheName::Answer, kept.is_some());
-        kept
+        kept.filter(|kept| kept.generation == generation)
     }
 
     /// Keeps the answer to a key.

@@ -23,7 +23,7 @@ use super::admission::{self, Ruling};
 use super::caches::KeptAnswer;
 use super::config::{Limits, Mode, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
-use super::metrics::{Call, Metrics};
+use super::metrics::{CacheName, Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
 use super::reports::{self, Manner, Stamp, Value, Written};
 use super::trouble::{Code, Trouble};
@@ -219,6 +219,7 @@ async fn all_known(
 
 /// What was told before, counted and logged as if it were new.
 fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
+    app.metrics.cache(CacheName::Answer, true);
     app.metrics.outcome(kept.written.outcome);
     log(trace, key, &kept.written);
     Value::Report(Arc::clone(&kept.written))
@@ -250,6 +251,7 @@ async fn verify(
     if let Some(kept) = caches.answer(manner.shape, text, generation).await {
         return Ok(retell(app, trace, text, &kept));
     }
+    app.metrics.cache(CacheName::Answer, false);
     let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     let asked = Asked {
         namespace: key.namespace(),
