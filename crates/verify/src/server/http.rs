@@ -227,7 +227,10 @@ fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
 
 fn log(trace: &str, key: &str, written: &Written) {
     match &written.refused {
-        Some(reasons) => tracing::info!(trace, key, reasons = reasons.as_ref(), "refused"),
+        Some(refused) => {
+            let (reference, reasons) = &**refused;
+            tracing::info!(trace, reference, reasons, "refused");
+        }
         None => tracing::debug!(trace, key, outcome = ?written.outcome, "let in"),
     }
 }
@@ -370,7 +373,7 @@ async fn judge(app: &App, request: &admission::Request, trace: &str, until: Inst
         if let Ok(told) = &told
             && !told.is_yes()
         {
-            tracing::info!(trace, image, reasons = told.reasons(), "refused");
+            tracing::info!(trace, reference = image, reasons = told.reasons(), "refused");
         }
         let complaint = admission::complaint(image, &told);
         if let (Err(_), Some(error)) = (&told, &complaint) {
