@@ -312,9 +312,7 @@ impl Caches {
         ground: &Ground,
     ) -> Option<Arc<KeptAnswer>> {
         let kept = self.answers[shape as usize].get(key).await;
-        let kept = kept.filter(|kept| kept.ground == *ground);
-        self.metrics.cache(CacheName::Answer, kept.is_some());
-        kept
+        kept.filter(|kept| kept.ground == *ground)
     }
 
     /// Keeps the answer to a key.

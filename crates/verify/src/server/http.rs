@@ -23,7 +23,7 @@ use super::admission::{self, Ruling};
 use super::caches::KeptAnswer;
 use super::config::{Limits, Mode, Tags, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Asked, Engine, Machines, Told};
-use super::metrics::{Call, Metrics};
+use super::metrics::{CacheName, Call, Metrics};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
 use super::readers::{Asker, PodLogins};
 use super::reports::{self, Manner, Stamp, Value, Written};
@@ -238,6 +238,7 @@ async fn all_known(
 
 /// What was told before, counted and logged as if it were new.
 fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
+    app.metrics.cache(CacheName::Answer, true);
     app.metrics.outcome(kept.written.outcome);
     log(trace, key, &kept.written);
     Value::Report(Arc::clone(&kept.written))
@@ -245,7 +246,10 @@ fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
 
 fn log(trace: &str, key: &str, written: &Written) {
     match &written.refused {
-        Some(reasons) => tracing::info!(trace, key, reasons = reasons.as_ref(), "refused"),
+        Some(refused) => {
+            let (reference, reasons) = &**refused;
+            tracing::info!(trace, reference, reasons, "refused");
+        }
         None => tracing::debug!(trace, key, outcome = ?written.outcome, "let in"),
     }
 }
@@ -276,6 +280,7 @@ async fn verify(
     if let Some(kept) = caches.answer(manner.shape, text, &ground).await {
         return Ok(retell(app, trace, text, &kept));
     }
+    app.metrics.cache(CacheName::Answer, false);
     let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
     let asked = Asked {
         namespace: key.namespace().filter(|_| app.engine.exempt.namespaces_in_keys),
@@ -406,7 +411,7 @@ async fn judge(
         if let Ok(told) = &told
             && !told.is_yes()
         {
-            tracing::info!(trace, image, reasons = told.reasons(), "refused");
+            tracing::info!(trace, reference = image, reasons = told.reasons(), "refused");
         }
         let said = admission::said(image, &told, app.tags);
         if let (Err(_), Some(error)) = (&told, &said.complaint) {

@@ -39,8 +39,8 @@ pub(super) struct Written {
     rest: Box<[u8]>,
     /// What came of it, for who counts.
     pub(super) outcome: Outcome,
-    /// Why not, for who logs.
-    pub(super) refused: Option<Box<str>>,
+    /// Of what is refused: the reference and why, for who logs.
+    pub(super) refused: Option<Box<(String, String)>>,
 }
 
 /// What is another in each answer.
@@ -82,15 +82,19 @@ impl Value {
 }
 
 impl Written {
-    fn new(report: &impl Serialize, outcome: Outcome, refused: Option<String>) -> Option<Self> {
+    fn new(
+        report: &impl Serialize,
+        outcome: Outcome,
+        refused: Option<(String, String)>,
+    ) -> Option<Self> {
         let whole = serde_json::to_vec(report).ok()?;
         let rest = whole.strip_prefix(b"{")?.into();
-        Some(Self { rest, outcome, refused: refused.map(Into::into) })
+        Some(Self { rest, outcome, refused: refused.map(Box::new) })
     }
 
     /// How many bytes it keeps.
     pub(super) fn bytes(&self) -> usize {
-        self.rest.len() + self.refused.as_ref().map_or(0, |text| text.len())
+        self.rest.len() + self.refused.as_ref().map_or(0, |texts| texts.0.len() + texts.1.len())
     }
 }
 
@@ -240,7 +244,7 @@ pub(super) fn written(manner: Manner, told: &Told, repository: &str) -> Result<W
         exempt: None,
         audit,
     };
-    let refused = (!success).then(|| told.reasons());
+    let refused = (!success).then(|| (answer.reference.clone(), told.reasons()));
     put(manner, success || manner.audit, (outcome, refused), more, Some((answer, repository)))
 }
 
@@ -253,7 +257,7 @@ pub(super) fn audited_trouble(manner: Manner, text: &str) -> Result<Written, Tro
 fn put(
     manner: Manner,
     success: bool,
-    (outcome, refused): (Outcome, Option<String>),
+    (outcome, refused): (Outcome, Option<(String, String)>),
     more: More,
     answer: Option<(&Answer, &str)>,
 ) -> Result<Written, Trouble> {

@@ -65,7 +65,9 @@ fn the_configuration_in_the_guide_can_be_used() {
     let (text, _) = rest.split_once("```").unwrap();
     let config = parse(text).unwrap();
     assert_eq!(config.exempt.namespaces, ["kube-system", "gatekeeper-system"]);
-    assert!(config.admission.listen.is_some() && config.tls.client_ca.is_some());
+    assert!(
+        config.admission.listen.is_some() && config.tls.is_some_and(|tls| tls.client_ca.is_some())
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
