@@ -33,7 +33,7 @@ impl Bench {
         Testbed::get().apply(&json!({
             "apiVersion": "externaldata.gatekeeper.sh/v1beta1", "kind": "Provider",
             "metadata": {"name": name},
-            "spec": {"url": "https://127.0.0.1:1/", "timeout": 3, "caBundle": ""},
+            "spec": {"url": "https://127.0.0.1:1/", "timeout": 3, "caBundle": STANDARD.encode(anybody())},
         }))?;
         // For a group that nobody has: this webhook is never asked anything.
         Testbed::get().apply(&json!({
@@ -229,6 +229,21 @@ fn provider_crd() -> Result<()> {
     wait_for("Providers to be known", Duration::from_secs(30), || {
         testbed.kubectl(&["get", "providers.externaldata.gatekeeper.sh"]).map(drop)
     })
+}
+
+/// Gatekeeper takes no Provider without somebody to trust. Nobody has this one's key.
+fn anybody() -> String {
+    let mut command = Command::new("openssl");
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]);
+    ok(command.args(["-keyout", "/dev/null", "-subj", "/CN=nobody", "-days", "2"]))
 }
 
 fn made(bench: &Bench, more: &str) -> String {
