@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portolan_e2e::{
-    Namespace, Running, Testbed, free_port, hello_reference, ok, portolan, portolan_verifier, tool,
-    wait_for,
+    Namespace, Running, Testbed, free_port, hello_reference, ok, ours, portolan, portolan_verifier,
+    tool, wait_for,
 };
 use serde_json::{Value, json};
 
@@ -302,11 +302,14 @@ fn nodes_of_a_real_cluster_are_watched() -> Result<()> {
     let image = format!("{}/verifier/{}:1", Testbed::get().registry.loopback, bench.name());
     ok(portolan().args(["image", "copy", &hello_reference(), &image]));
     let (key, arch) = (bench.path("our.key").display().to_string(), node_architecture()?);
-    let platform = format!("linux/{arch}");
-    let child = ok(portolan().args(["image", "resolve", &image, "--platform", &platform]));
-    let child = format!("{}@{}", image.trim_end_matches(":1"), child.trim());
-    for subject in [&image, &child] {
-        ok(secret(portolan().args(["sign", subject, "--key", &key])));
+    let said = portolan_e2e::json(&ours(&["image", "inspect", &image, "-o", "json"]));
+    // The index, and every image that a machine like the node might take.
+    let fits = |one: &&Value| one["platform"]["architecture"] == *arch;
+    let images = said["manifests"].as_array().context("an index")?.iter().filter(fits);
+    for subject in images.chain([&said]) {
+        let digest = subject["digest"].as_str().context("a digest")?;
+        let subject = format!("{}@{digest}", image.trim_end_matches(":1"));
+        ok(secret(portolan().args(["sign", &subject, "--key", &key])));
     }
     let mut verifier = bench.verifier(
         "nodes.toml",
