@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portolan_e2e::{
-    Namespace, Running, Testbed, free_port, hello_reference, ok, portolan, portolan_verifier, tool,
-    wait_for,
+    Namespace, Running, Testbed, free_port, hello_reference, ok, ours, portolan, portolan_verifier,
+    tool, wait_for,
 };
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ impl Bench {
         Testbed::get().apply(&json!({
             "apiVersion": "externaldata.gatekeeper.sh/v1beta1", "kind": "Provider",
             "metadata": {"name": name},
-            "spec": {"url": "https://127.0.0.1:1/", "timeout": 3, "caBundle": ""},
+            "spec": {"url": "https://127.0.0.1:1/", "timeout": 3, "caBundle": STANDARD.encode(anybody())},
         }))?;
         // For a group that nobody has: this webhook is never asked anything.
         Testbed::get().apply(&json!({
@@ -231,6 +231,21 @@ fn provider_crd() -> Result<()> {
     })
 }
 
+/// Gatekeeper takes no Provider without somebody to trust. Nobody has this one's key.
+fn anybody() -> String {
+    let mut command = Command::new("openssl");
+    command.args([
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+    ]);
+    ok(command.args(["-keyout", "/dev/null", "-subj", "/CN=nobody", "-days", "2"]))
+}
+
 fn made(bench: &Bench, more: &str) -> String {
     let name = bench.name();
     format!(
@@ -287,11 +302,14 @@ fn nodes_of_a_real_cluster_are_watched() -> Result<()> {
     let image = format!("{}/verifier/{}:1", Testbed::get().registry.loopback, bench.name());
     ok(portolan().args(["image", "copy", &hello_reference(), &image]));
     let (key, arch) = (bench.path("our.key").display().to_string(), node_architecture()?);
-    let platform = format!("linux/{arch}");
-    let child = ok(portolan().args(["image", "resolve", &image, "--platform", &platform]));
-    let child = format!("{}@{}", image.trim_end_matches(":1"), child.trim());
-    for subject in [&image, &child] {
-        ok(secret(portolan().args(["sign", subject, "--key", &key])));
+    let said = portolan_e2e::json(&ours(&["image", "inspect", &image, "-o", "json"]));
+    // The index, and every image that a machine like the node might take.
+    let fits = |one: &&Value| one["platform"]["architecture"] == *arch;
+    let images = said["manifests"].as_array().context("an index")?.iter().filter(fits);
+    for subject in images.chain([&said]) {
+        let digest = subject["digest"].as_str().context("a digest")?;
+        let subject = format!("{}@{digest}", image.trim_end_matches(":1"));
+        ok(secret(portolan().args(["sign", &subject, "--key", &key])));
     }
     let mut verifier = bench.verifier(
         "nodes.toml",

@@ -2,6 +2,7 @@
 //! cannot work is refused when the file is read.
 
 mod cluster;
+mod tls;
 mod values;
 
 use std::collections::BTreeMap;
@@ -14,6 +15,7 @@ use portolan_registry::durable::{self, DurableError};
 use serde::Deserialize;
 
 pub use cluster::{ClusterConfig, Generate, Lifetime, ObjectName, PullSecretsFor, SecretName};
+pub use tls::{Certificate, TlsConfig};
 pub use values::{ImagePattern, NodePlatform, Span};
 
 use crate::contract::MAX_KEY;
@@ -92,45 +94,6 @@ pub enum TransientErrors {
     System,
     /// For the one key: Gatekeeper keeps it for its time to live.
     Item,
-}
-
-/// Files of TLS, or how to do without.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TlsConfig {
-    /// The certificate, followed by those that vouch for it.
-    pub certificate: Option<PathBuf>,
-    /// Its private key.
-    pub key: Option<PathBuf>,
-    /// Let in only clients with a certificate that one of these vouches for.
-    pub client_ca: Option<PathBuf>,
-    /// `[tls.generate]`, instead of certificate and key.
-    pub generate: Option<Generate>,
-}
-
-/// Where certificate and key come from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Certificate<'a> {
-    /// From files.
-    Files {
-        /// The certificate.
-        certificate: &'a Path,
-        /// Its key.
-        key: &'a Path,
-    },
-    /// The verifier makes them.
-    Generated(&'a Generate),
-}
-
-impl TlsConfig {
-    /// The one of both that is set; none where that is not one.
-    pub fn certificate(&self) -> Option<Certificate<'_>> {
-        match (&self.certificate, &self.key, &self.generate) {
-            (Some(certificate), Some(key), None) => Some(Certificate::Files { certificate, key }),
-            (None, None, Some(generate)) => Some(Certificate::Generated(generate)),
-            _ => None,
-        }
-    }
 }
 
 /// The webhook of Kubernetes itself.
