@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::engine::Told;
 use super::provider::Shape;
-use crate::decision::{Answer, Reason, SignatureAnswer, SubjectAnswer, Warning};
+use crate::decision::{self, Answer, Reason, SignatureAnswer, SubjectAnswer, Warning};
 use crate::subject::Kind;
 
 /// The flat reports of Ratify's own policies.
@@ -114,14 +114,10 @@ struct Subject {
     digest: Digest,
     media_type: String,
     kind: Kind,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "decision::shown")]
     platform: Option<Platform>,
     is_success: bool,
     verifier_reports: Vec<Report>,
-}
-
-fn shown<S: Serializer>(platform: &Option<Platform>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&platform.as_ref().map(ToString::to_string).unwrap_or_default())
 }
 
 #[derive(Debug, Serialize)]
