@@ -4,6 +4,7 @@
 mod compatibility;
 mod network;
 mod values;
+mod verification;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Serialize};
 pub use compatibility::{CompatibilityConfig, CompatibilityMode, CompatibilityOf};
 pub use network::{ApiConfig, MirrorConfig, Mode, NodeConfig, ReportConfig};
 pub use values::{Percent, Size, Span};
+pub use verification::{VerificationConfig, VerificationMode};
 
 use crate::guest::GuestConfig;
 use crate::vmm::VmmConfig;
@@ -49,6 +51,8 @@ pub struct Config {
     pub report: ReportConfig,
     /// `[compatibility]`
     pub compatibility: CompatibilityConfig,
+    /// `[verification]`
+    pub verification: VerificationConfig,
 }
 
 /// How much is kept, and for how long.
@@ -211,6 +215,7 @@ impl Default for Config {
             mirror: MirrorConfig::default(),
             report: ReportConfig::default(),
             compatibility: CompatibilityConfig::default(),
+            verification: VerificationConfig::default(),
         }
     }
 }

@@ -194,3 +194,28 @@ fn platforms_of_a_pod_are_printed_for_people_and_programs() {
     let service = write("service.yaml", "kind: Service\n");
     assert_eq!(run(home.path(), &["verify", "pod-platforms", "-f", &service]).code, 2);
 }
+
+/// Rego decides, the flags say whom it may believe.
+#[test]
+fn a_policy_in_rego_decides_over_the_signers_of_the_flags() {
+    let bench = Bench::new();
+    let rego = bench.file("decision.rego");
+    let text = "package portolan\ndefault decision := {\"allow\": false, \"messages\": [\"unsigned\"]}\n\
+        decision := {\"allow\": true} if {\n  count(input.subjects) > 1\n  every one in input.subjects { count(one.signatures) > 0 }\n}\n";
+    std::fs::write(&rego, text).unwrap();
+    let by_rego = ["--policy", &rego, "--platform", "linux/amd64"];
+    let nobody = bench.verify(&by_rego);
+    assert_eq!(nobody.code, 2, "{}", nobody.err);
+    assert!(nobody.err.contains("--key"), "{}", nobody.err);
+    let unsigned = bench.with_key("release.pub", &by_rego);
+    assert_eq!(unsigned.code, 1, "{}", unsigned.err);
+    assert_eq!(json(&unsigned)["reasons"][0]["code"], "POLICY_DENIED");
+    bench.sign(&bench.image, &["--recursive"]);
+    assert_eq!(json(&bench.with_key("release.pub", &by_rego))["verdict"], "verified");
+    assert_eq!(bench.with_key("other.pub", &by_rego).code, 1);
+    // A policy file has signers of its own.
+    let yaml = bench.policy("version: 1\n");
+    let both = bench.with_key("release.pub", &["--policy", &yaml]);
+    assert_eq!(both.code, 2, "{}", both.err);
+    assert!(both.err.contains("signers are its own"), "{}", both.err);
+}

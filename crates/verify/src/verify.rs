@@ -6,6 +6,7 @@ use portolan_registry::images::{self, Place};
 
 use crate::collect::{CollectError, Limits, Sought, collect};
 use crate::decision::{self, Answer, Examined, Question, SubjectAnswer};
+use crate::subject::Subject;
 use crate::subjects::{self, FindSubjectsError, Subjects};
 
 /// Subjects that are looked at at the same time; each makes requests of its own.
@@ -54,17 +55,23 @@ pub async fn verify_subjects(
     image: &Subjects,
     limits: &Limits,
 ) -> Result<Answer, CollectError> {
-    let Question { rule, now, .. } = *question;
-    let subjects: Vec<SubjectAnswer> = stream::iter(decision::needed(image, rule.index_policy))
-        .map(|subject| async move {
-            let found = collect(place, subject, Sought::everything(), limits).await?;
-            let examined = Examined::new(rule, subject.clone(), found, now);
-            Ok::<_, CollectError>(decision::decide_subject(rule, &examined, now))
-        })
-        .buffered(SUBJECTS_AT_ONCE)
-        .try_collect()
-        .await?;
+    let needed = decision::needed(image, question.rule.index_policy);
+    let looks: Vec<_> =
+        needed.into_iter().map(|subject| look(place, question, subject, limits)).collect();
+    let subjects = stream::iter(looks).buffered(SUBJECTS_AT_ONCE).try_collect().await?;
     Ok(conclude(question, image, subjects).await)
+}
+
+async fn look(
+    place: &Place,
+    question: &Question<'_>,
+    subject: &Subject,
+    limits: &Limits,
+) -> Result<SubjectAnswer, CollectError> {
+    let Question { rule, now, .. } = *question;
+    let found = collect(place, subject, Sought::everything(), limits).await?;
+    let examined = Examined::new(rule, subject.clone(), found, now);
+    Ok(decision::decide_subject(rule, &examined, now))
 }
 
 /// The answer over all subjects. A policy in Rego may take its time, which is not that of who only

@@ -14,6 +14,7 @@ mod layers;
 mod pin;
 mod progress;
 mod report;
+mod verification;
 mod verify;
 
 use std::fmt;
@@ -27,6 +28,7 @@ use portolan_core::{Digest, HostPlatform};
 use portolan_registry::client::{Client, ClientError, CredentialStore, Settings, SettingsError};
 use portolan_registry::images::Place;
 use portolan_rootdisk::meta::{Metadata, ROOTDISK_FORMAT_VERSION};
+use portolan_verify::policy::LoadPolicyError;
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
@@ -45,6 +47,7 @@ use crate::store::{self, Disk, Store, wall_clock};
 pub use compatibility::CompatibilityGate;
 pub use error::{AcquireError, PrepareError};
 pub use gate::{Candidate, Gate, PlatformGate, Refusal};
+pub use verification::VerificationGate;
 pub use verify::VerifyError;
 
 use documents::Documents;
@@ -86,6 +89,9 @@ pub enum OpenError {
     /// No client for registries.
     #[error("no connection to any registry can be made")]
     Client(#[source] ClientError),
+    /// `verification.policy` cannot be used.
+    #[error("images cannot be verified")]
+    Policy(#[source] LoadPolicyError),
 }
 
 /// The cache and everything that fills it. Cheap to clone.
@@ -153,6 +159,10 @@ impl Artifacts {
             None => CredentialStore::from_environment(),
         };
         let client = Client::new(settings.clone(), credentials).map_err(OpenError::Client)?;
+        // Before anything else is believed that is attached to an image.
+        if let Some(gate) = VerificationGate::new(config, &client).map_err(OpenError::Policy)? {
+            gates.push(Arc::new(gate));
+        }
         let gate = CompatibilityGate::new(config, &host.platform, &client, &settings);
         if let Some(gate) = gate.map_err(OpenError::Client)? {
             gates.push(Arc::new(gate));

@@ -19,4 +19,5 @@ mod room;
 mod scale;
 mod starts;
 mod transport;
+mod verification;
 mod versions;

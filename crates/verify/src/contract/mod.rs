@@ -15,7 +15,9 @@ mod tests;
 use portolan_core::platform::PartialPlatform;
 use portolan_core::reference::ParseReferenceError;
 use portolan_core::{Platform, Reference};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
+
+use crate::policy::document::given;
 
 /// Longer than any reference with its platforms.
 pub const MAX_KEY: usize = 4096;
@@ -136,13 +138,6 @@ struct WrittenPlatform {
     variant: Option<String>,
     #[serde(default, deserialize_with = "given")]
     os_version: Option<String>,
-}
-
-/// A member that may be left out, but not be `null`.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
-    deserializer: D,
-) -> Result<Option<T>, D::Error> {
-    T::deserialize(deserializer).map(Some)
 }
 
 /// Reads a question.

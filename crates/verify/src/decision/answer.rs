@@ -132,7 +132,10 @@ pub struct SubjectAnswer {
 }
 
 /// As people write it: `linux/arm64`.
-fn shown<S: Serializer>(platform: &Option<Platform>, serializer: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn shown<S: Serializer>(
+    platform: &Option<Platform>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     match platform {
         Some(platform) => serializer.collect_str(platform),
         None => serializer.serialize_none(),

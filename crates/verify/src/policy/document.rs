@@ -331,7 +331,7 @@ pub enum MissingPlatform {
 }
 
 /// A member that may be left out, but not be `null` where that is no value of its own.
-pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+pub(crate) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     deserializer: D,
 ) -> Result<Option<T>, D::Error> {
     T::deserialize(deserializer).map(Some)

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
 use super::admission::cut;
 use super::engine::Told;
 use super::metrics::Outcome;
 use super::provider::{Shape, text};
 use super::trouble::{Code, Trouble};
-use crate::decision::{Answer, Reason, SignatureAnswer, SubjectAnswer};
+use crate::decision::{self, Answer, Reason, SignatureAnswer, SubjectAnswer};
 use crate::subject::Kind;
 
 /// The flat reports of Ratify's own policies.
@@ -182,14 +182,10 @@ struct Subject {
     digest: Digest,
     media_type: String,
     kind: Kind,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "shown")]
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "decision::shown")]
     platform: Option<Platform>,
     is_success: bool,
     verifier_reports: Vec<Report>,
-}
-
-fn shown<S: Serializer>(platform: &Option<Platform>, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.collect_str(&platform.as_ref().map(ToString::to_string).unwrap_or_default())
 }
 
 #[derive(Debug, Serialize)]
