@@ -80,7 +80,8 @@ fn choose() -> anyhow::Result<Password> {
 
 /// The content of `path`, without that name yet.
 fn written(path: &Path, mode: u32, text: &str) -> Result<TempFile, Failure> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let dir =
+        path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let write = || -> anyhow::Result<TempFile> {
         let mut temp = TempFile::create(dir)?;
         // Before there is anything in it to be read.
