@@ -202,7 +202,7 @@ impl Caches {
         let answers = || {
             Cache::builder()
                 .max_capacity(config.answer_bytes)
-                .weigher(|key: &Box<str>, value: &Arc<KeptAnswer>| {
+                .weigher(|key: &str, value: &Arc<KeptAnswer>| {
                     weight(ENTRY + key.len() + value.written.bytes())
                 })
                 .expire_after(WhenOver)
