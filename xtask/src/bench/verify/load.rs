@@ -128,7 +128,7 @@ fn run(
     }
     let mut waiting = connections;
     let mut events = Vec::with_capacity(connections);
-    let patience = rustix::time::Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let patience = rustix::event::Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
     while waiting > 0 {
         events.clear();
         let ready =
