@@ -93,7 +93,7 @@ pub(super) struct Caches {
     contents: Cache<ImageKey, Bytes>,
     verdicts: Cache<VerdictKey, Kept<Arc<SubjectAnswer>>>,
     /// One for each shape: an answer is found by nothing but the key as it came.
-    answers: [Cache<Box<str>, Arc<KeptAnswer>>; 2],
+    answers: [Cache<Arc<str>, Arc<KeptAnswer>>; 2],
     /// Where what counted was last found at a registry. It decides what is asked for first, and
     /// nothing else.
     carriers: Cache<String, Carriers>,
@@ -202,7 +202,7 @@ impl Caches {
         let answers = || {
             Cache::builder()
                 .max_capacity(config.answer_bytes)
-                .weigher(|key: &str, value: &Arc<KeptAnswer>| {
+                .weigher(|key: &Arc<str>, value: &Arc<KeptAnswer>| {
                     weight(ENTRY + key.len() + value.written.bytes())
                 })
                 .expire_after(WhenOver)
