@@ -95,7 +95,7 @@ impl Cli {
             }
             Command::Image(command) => context::work(image::run(command, global)),
             Command::Registry(command) => context::work(registry::run(command, global)),
-            Command::Build(command) => build::run(command),
+            Command::Build(command) => build::run(command, global),
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),
             Command::Rootdisk(command) => context::work(rootdisk::run(command, global)),

@@ -5,26 +5,25 @@ use portolan_api::build::{
 };
 use portolan_api::k8s_openapi::api::core::v1::Volume;
 use portolan_api::reason::Reason;
-use portolan_core::Reference;
 
 use super::check::{self, Timestamp};
 use super::effective::Effective;
 use super::owned::{
     Access, OUTPUT_DIR, OUTPUT_VOLUME, Owned, Processing, SOURCE_ROOT, TimestampFrom, mount,
 };
+use super::parts::{
+    BUNDLE_DIGEST, IMAGE_DIGEST, SOURCE_DIGEST, SOURCE_TASK, SOURCE_TIMESTAMP, bundle_param,
+    context_path, error_results, image_param, image_results, is_read_only, result, said,
+    source_results,
+};
 use super::platforms::Way;
 use super::refusal::Refusals;
-use super::task::{Param, Phases, PlatformTask, Step, Task, TaskResult, Value};
+use super::task::{Param, Phases, PlatformTask, Step, Task, Value};
 use super::{Settings, values};
 use crate::names::{self, Outputs};
 
-const SOURCE_TASK: &str = "source";
 const INDEX_TASK: &str = "assemble-index";
 const PRUNE_TASK: &str = "prune-source";
-const BUNDLE_DIGEST: &str = "shp-source-bundle-digest";
-const SOURCE_TIMESTAMP: &str = "shp-source-default-source-timestamp";
-const SOURCE_DIGEST: &str = "shp-source-default-image-digest";
-const IMAGE_DIGEST: &str = "shp-image-digest";
 
 /// All that tasks are made of.
 pub(super) struct Composing<'a> {
@@ -399,77 +398,4 @@ struct StrategySteps {
     volumes: Vec<Volume>,
     /// Whether the strategy leaves its image in a directory instead of pushing it.
     directory: bool,
-}
-
-/// What is projected into a pod cannot be written.
-fn is_read_only(volume: &Volume) -> bool {
-    volume.config_map.is_some()
-        || volume.secret.is_some()
-        || volume.downward_api.is_some()
-        || volume.projected.is_some()
-}
-
-/// `/workspace/source/<context>` without needless dots and slashes.
-fn context_path(context: Option<&str>) -> String {
-    let parts = context.unwrap_or_default().split('/').filter(|part| !["", "."].contains(part));
-    let mut path = SOURCE_ROOT.to_owned();
-    for part in parts {
-        path.push('/');
-        path.push_str(part);
-    }
-    path
-}
-
-fn image_param(image: &str) -> Param {
-    Param::ours("shp-output-image", "What is pushed", Value::text(image))
-}
-
-/// The source artifact by the digest that phase one told.
-fn bundle_param(outputs: &Outputs) -> Param {
-    let place = match outputs.source() {
-        Reference::Registry(source) => format!("{}/{}", source.registry, source.repository),
-        Reference::Layout(source) => format!("oci:{}", source.dir.display()),
-    };
-    let value = said(SOURCE_TASK, BUNDLE_DIGEST, &format!("{place}@"));
-    Param::ours("shp-source-bundle-image", "The source artifact, by its digest", value)
-}
-
-fn said(task: &str, result: &str, prefix: &str) -> Value {
-    let (task, result, prefix) = (task.to_owned(), result.to_owned(), prefix.to_owned());
-    Value::Result { task, result, prefix }
-}
-
-fn result(name: &str, description: &str) -> TaskResult {
-    TaskResult { name: name.to_owned(), description: description.to_owned() }
-}
-
-fn error_results() -> [TaskResult; 2] {
-    [
-        result("shp-error-message", "What went wrong, in a sentence"),
-        result("shp-error-reason", "What went wrong, in a word"),
-    ]
-}
-
-fn image_results() -> Vec<TaskResult> {
-    let mut results = vec![
-        result(IMAGE_DIGEST, "Digest of the image"),
-        result("shp-image-size", "Compressed size of the image in bytes"),
-        result("shp-image-vulnerabilities", "Known weaknesses in the image"),
-    ];
-    results.extend(error_results());
-    results
-}
-
-fn source_results(kind: SourceKind) -> Vec<TaskResult> {
-    let time = result(SOURCE_TIMESTAMP, "When the source was last changed");
-    match kind {
-        SourceKind::Git => vec![
-            time,
-            result("shp-source-default-commit-sha", "The commit"),
-            result("shp-source-default-commit-author", "Who made the commit"),
-            result("shp-source-default-branch-name", "The branch, where none was asked for"),
-        ],
-        SourceKind::Oci => vec![time, result(SOURCE_DIGEST, "Digest of the artifact")],
-        SourceKind::Local => Vec::new(),
-    }
 }

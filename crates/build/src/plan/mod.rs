@@ -9,6 +9,7 @@ mod class;
 mod compose;
 mod effective;
 mod owned;
+mod parts;
 mod platforms;
 mod refusal;
 mod task;
