@@ -12,6 +12,10 @@
 //! | `document` | resources from YAML and JSON files, with what a cluster would refuse or drop |
 
 #![warn(missing_docs)]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "it takes the types of two printer columns for one attribute"
+)]
 
 pub mod build;
 pub mod condition;

@@ -1,5 +1,6 @@
 //! Files as people write them: those of the proposal, those with everything in them, and those
 //! that a cluster would refuse.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use kube_core::cel;
 use portolan_api::build::{Build, ParamValue};

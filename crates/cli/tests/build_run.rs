@@ -1,4 +1,5 @@
 //! `portolan build run` on this machine, against the embedded registry.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod support;
 

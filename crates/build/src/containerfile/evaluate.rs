@@ -50,7 +50,7 @@ pub enum Base {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// Files are copied.
-    Copy(Copying),
+    Copy(Box<Copying>),
     /// A variable of the image.
     Env(String, String),
     /// A label of the image.

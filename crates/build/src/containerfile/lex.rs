@@ -25,7 +25,7 @@ impl Line {
     /// Where a byte of the text stands.
     pub(super) fn at(&self, offset: usize) -> Position {
         let last = Position { line: 1, column: 1 };
-        self.places.get(offset).or(self.places.last()).copied().unwrap_or(last)
+        self.places.get(offset).or_else(|| self.places.last()).copied().unwrap_or(last)
     }
 }
 

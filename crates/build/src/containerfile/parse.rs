@@ -135,8 +135,11 @@ impl<'a> Rest<'a> {
     }
 }
 
+/// Where a flag stands, its name and its value.
+type Flag<'a> = (usize, &'a str, Option<&'a str>);
+
 /// The flags that begin a text, and where the rest begins.
-fn flags<'a>(rest: &Rest<'a>) -> (Vec<(usize, &'a str, Option<&'a str>)>, usize) {
+fn flags<'a>(rest: &Rest<'a>) -> (Vec<Flag<'a>>, usize) {
     let mut found = Vec::new();
     let mut end = 0;
     for (at, word) in rest.words() {

@@ -100,7 +100,9 @@ impl Scope<'_> {
                 self.shell.clone_from(words);
                 vec![Change::Shell(words.clone())]
             }
-            Kind::Copy(copy) => vec![Change::Copy(self.copy(copy, instruction.at)?)],
+            Kind::Copy(copy) => {
+                vec![Change::Copy(Box::new(self.copy(copy, instruction.at)?))]
+            }
         })
     }
 

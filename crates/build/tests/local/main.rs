@@ -1,4 +1,5 @@
 //! Directories built on this machine: the images, whole, as they are stored.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod containerfiles;
 mod copies;

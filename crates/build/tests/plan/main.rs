@@ -1,4 +1,5 @@
 //! Plans of whole Builds: the objects they become, and every reason to refuse one.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod properties;
 mod refusals;

@@ -322,7 +322,7 @@ fn every_reason_has_its_cause_and_its_message() {
     for (start, table) in [(World::new as fn() -> World, SINGLE), (World::multi, MULTI)] {
         assert!(start().plan().is_ok(), "{:#?}", start().plan());
         for (reason, change, message) in table {
-            let world = start().with(|world| change(world));
+            let world = start().with(change);
             let refusals = world.plan().expect_err(reason.as_str());
             let said = refusals.iter().any(|r| r.reason == *reason && r.message.contains(message));
             assert!(said, "{reason}, {message:?}: {refusals:#?}");
