@@ -62,6 +62,29 @@ fn a_directory_becomes_an_image_of_two_platforms_in_a_registry() {
     let source =
         run(home.path(), &["image", "inspect", &format!("{output}-src"), "-o", "json"]).json();
     assert_eq!(source["digest"], status["source"]["ociArtifact"]["digest"]);
+    // The stored source, and no directory: the same index.
+    let stored = format!("{output}-src");
+    let other = format!("{}/team/other:1", server.address);
+    let rebuilt = run(
+        home.path(),
+        &[
+            "build",
+            "run",
+            "--source",
+            &stored,
+            "--engine",
+            "local",
+            "--platform",
+            "linux/amd64,linux/arm64",
+            "--output",
+            &other,
+            "-o",
+            "json",
+        ],
+    )
+    .json();
+    assert_eq!(rebuilt["output"]["digest"], inspected["digest"]);
+    assert_eq!(rebuilt["source"]["ociArtifact"]["digest"], source["digest"]);
     // Again, and nothing is different; for people this time.
     let again = run(home.path(), &[&args[..args.len() - 2], &["--jobs", "1"]].concat());
     assert!(again.err.contains("linux/arm64   building"), "{}", again.err);

@@ -1,5 +1,6 @@
 //! Images that others stand on or are copied from: brought here, and read as file systems.
 
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use portolan_core::platform::HostPlatform;
@@ -106,27 +107,34 @@ impl Assembler {
                 .iter()
                 .map(|layer| LayerInput { descriptor: layer.blob.clone(), diff_id: layer.diff_id })
                 .collect();
-            let ids: Vec<String> = layers.iter().map(|layer| layer.diff_id.to_string()).collect();
-            let blobs = layers.iter().map(|layer| layer.descriptor.clone()).collect();
-            let options =
-                BuildOptions { direct_io: false, min_bytes: 0, ..BuildOptions::default() };
-            let resolved_digest = Digest::sha256(ids.join("\n").as_bytes());
-            let request = Request { resolved_digest, layers, options };
             let place = Place::Layout(self.staging.clone());
-            let source = PlaceLayers::new(place, blobs, None, &CancellationToken::new());
-            let dir = self.staging.dir().to_owned();
-            let watch: Arc<dyn Watch> = Arc::new(Unwatched);
-            let work = move || build(&request, &source, &dir, &watch);
-            let built = tokio::task::spawn_blocking(work).await;
-            let built = built.map_err(|_| AssembleImageError::Panicked)?;
-            let built = built.map_err(|source| AssembleImageError::Disk(Box::new(source)))?;
-            let disk = Disk::open(built.disk).map_err(|source| {
-                AssembleImageError::Context(Box::new(tree::TreeError::Disk(source).into()))
-            })?;
+            let disk = file_system(place, layers, self.staging.dir()).await?;
             Ok(Arc::new(disk))
         });
         made.await.cloned()
     }
+}
+
+/// The file system that layers make together, as a disk in `dir` that goes with the value.
+pub(crate) async fn file_system(
+    place: Place,
+    layers: Vec<LayerInput>,
+    dir: &Path,
+) -> Result<Disk, AssembleImageError> {
+    let ids: Vec<String> = layers.iter().map(|layer| layer.diff_id.to_string()).collect();
+    let blobs = layers.iter().map(|layer| layer.descriptor.clone()).collect();
+    let options = BuildOptions { direct_io: false, min_bytes: 0, ..BuildOptions::default() };
+    let resolved_digest = Digest::sha256(ids.join("\n").as_bytes());
+    let request = Request { resolved_digest, layers, options };
+    let source = PlaceLayers::new(place, blobs, None, &CancellationToken::new());
+    let watch: Arc<dyn Watch> = Arc::new(Unwatched);
+    let dir = dir.to_owned();
+    let built = tokio::task::spawn_blocking(move || build(&request, &source, &dir, &watch)).await;
+    let built = built.map_err(|_| AssembleImageError::Panicked)?;
+    let built = built.map_err(|source| AssembleImageError::Disk(Box::new(source)))?;
+    Disk::open(built.disk).map_err(|source| {
+        AssembleImageError::Context(Box::new(tree::TreeError::Disk(source).into()))
+    })
 }
 
 /// Docker's name for such a layer, in OCI's words: the bytes are the same.

@@ -164,6 +164,9 @@ impl AssembleImageError {
             Self::Read { source, .. } => source.class(),
             Self::Bring { source, .. } => return source.class(),
             Self::Fetch { source, .. } => source.class(),
+            Self::Layer(source) if matches!(**source, LayerError::Whiteout(_)) => {
+                ErrorClass::BadInput
+            }
             Self::Unreadable { .. }
             | Self::File { .. }
             | Self::Disk(_)

@@ -52,6 +52,11 @@ pub enum LayerError {
     /// What goes into it.
     #[error(transparent)]
     Tree(#[from] TreeError),
+    /// A name that would take away another.
+    #[error(
+        "{0:?} has a name that begins with .wh., which in a layer takes another file away; rename it or leave it out"
+    )]
+    Whiteout(String),
     /// Its file.
     #[error("cannot write {path:?} to the layer")]
     Write {
@@ -139,6 +144,9 @@ fn keep(
 }
 
 fn append<W: Write>(builder: &mut tar::Builder<W>, entry: &Entry) -> Result<(), LayerError> {
+    if entry.path.split('/').any(|name| name.starts_with(".wh.")) {
+        return Err(LayerError::Whiteout(entry.path.clone()));
+    }
     let io = |source| LayerError::Write { path: entry.path.clone(), source };
     let mut header = tar::Header::new_gnu();
     header.set_mode(entry.mode);

@@ -1,7 +1,7 @@
 //! The embedded assembler: images from Containerfiles that run nothing. No daemon, no privilege,
 //! no network beyond registries, and the same bytes on every machine.
 
-mod base;
+pub(crate) mod base;
 mod config;
 mod copying;
 mod error;

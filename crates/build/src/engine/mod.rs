@@ -23,7 +23,7 @@ use portolan_registry::progress::Progress;
 
 use crate::assemble::{AssembleImageError, Assembled, Assembler, Recipe};
 use crate::names::Outputs;
-use crate::source::{self, PackError};
+use crate::source::{self, PackError, UnpackError};
 
 /// What is built here.
 #[derive(Debug, Clone)]
@@ -38,8 +38,19 @@ pub struct Request {
     pub annotations: BTreeMap<String, String>,
     /// So many platforms at a time.
     pub jobs: NonZeroUsize,
-    /// Whether the source is stored beside the image.
-    pub store_source: bool,
+    /// Where the source comes from.
+    pub origin: Origin,
+}
+
+/// Where the source of a run comes from.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// The directory of the recipe, as it is.
+    Directory,
+    /// The same, and it is stored beside the image.
+    StoredDirectory,
+    /// An artifact; the recipe's directory and Containerfile are below it.
+    Artifact(Box<Reference>),
 }
 
 /// What happens while it is built.
@@ -74,6 +85,9 @@ pub enum EngineError {
     /// The source cannot be packed.
     #[error("the source artifact cannot be made")]
     Pack(#[source] PackError),
+    /// The source artifact cannot be unpacked.
+    #[error("the source artifact cannot be unpacked")]
+    Unpack(#[source] UnpackError),
     /// Something cannot be pushed.
     #[error("cannot push {image}")]
     Push {
@@ -103,6 +117,7 @@ impl EngineError {
             Self::Pack(_) | Self::Index(_) => Some(ErrorClass::BadInput),
             Self::Keep(source) => Some(source.class()),
             Self::Staging { .. } => Some(ErrorClass::Local),
+            Self::Unpack(source) => Some(source.class()),
         }
     }
 }
@@ -178,12 +193,22 @@ pub async fn run(
         .tempdir_in(temp)
         .map_err(|source| EngineError::Staging { path: temp.to_owned(), source })?;
     let staging = Layout::create(staged.path())?;
-    let assembler = Assembler::new(request.recipe.clone(), staging.clone(), client.clone())?;
-    let run = Run { request, staging, client, progress, watch };
-    let source = match request.store_source {
-        true => Some(run.source().await?),
-        false => None,
-    };
+    let run = Run { request, staging: staging.clone(), client, progress, watch };
+    let mut recipe = request.recipe.clone();
+    let mut source = None;
+    if let Origin::Artifact(artifact) = &request.origin {
+        let dir = staged.path().join("source");
+        let digest = source::unpack(artifact, client, staged.path(), &dir).await;
+        let digest = digest.map_err(EngineError::Unpack)?.to_string();
+        recipe.file = recipe.file.map(|file| dir.join(file));
+        recipe.dir = dir.join(&recipe.dir);
+        let oci_artifact = Some(OciArtifactResult { digest });
+        source = Some(SourceStatus { oci_artifact, ..SourceStatus::default() });
+    }
+    let assembler = Assembler::new(recipe, staging, client.clone())?;
+    if let Origin::StoredDirectory = request.origin {
+        source = Some(run.source().await?);
+    }
     let built: Vec<Result<Assembled, PlatformError>> = stream::iter(&request.platforms)
         .map(|platform| run.platform(&assembler, platform))
         .buffered(request.jobs.get())

@@ -5,6 +5,8 @@
 //! are, no owners: the same tree gives the same digest. Everything is in it, `.git` too: tools
 //! put the commit into what they build.
 
+mod unpack;
+
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
@@ -12,6 +14,8 @@ use std::path::{Component, Path, PathBuf};
 
 use portolan_core::{Descriptor, Manifest, media_type};
 use portolan_registry::layout::{Layout, LayoutError};
+
+pub use unpack::{UnpackError, unpack};
 
 use crate::assemble::layer::{self, Entry, EntryKind, LayerError};
 use crate::assemble::tree::Content;

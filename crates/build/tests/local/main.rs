@@ -15,7 +15,7 @@ use std::sync::Arc;
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_api::k8s_openapi::jiff::Timestamp;
 use portolan_build::assemble::Recipe;
-use portolan_build::engine::{self, EngineError, Outcome, Request, Watch};
+use portolan_build::engine::{self, EngineError, Origin, Outcome, Request, Watch};
 use portolan_build::names::Outputs;
 use portolan_core::manifest::Document;
 use portolan_core::{Digest, Platform, Target};
@@ -83,7 +83,7 @@ impl Bench {
             outputs: Outputs::parse(&output).unwrap(),
             annotations: BTreeMap::new(),
             jobs: NonZeroUsize::new(4).unwrap(),
-            store_source: false,
+            origin: Origin::Directory,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use portolan_api::build::PlatformState;
 use portolan_api::condition::Status;
+use portolan_build::engine::Origin;
 use portolan_core::Target;
 use portolan_core::manifest::Document;
 use portolan_registry::ErrorClass;
@@ -23,7 +24,7 @@ fn app() -> Bench {
 fn every_platform_gets_its_image_and_the_index_lists_them_in_order() {
     let bench = app();
     let mut request = bench.request(&PLATFORMS);
-    request.store_source = true;
+    request.origin = Origin::StoredDirectory;
     request.annotations.insert("org.example".to_owned(), "index".to_owned());
     request.recipe.labels.insert("team".to_owned(), "blue".to_owned());
     let outcome = bench.run(&request).unwrap();
@@ -129,6 +130,25 @@ fn an_image_for_another_platform_than_asked_for_is_refused() {
     let tags: Vec<String> =
         bench.layout().tags().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(tags, ["1-linux-arm64"]);
+}
+
+#[test]
+fn a_stored_source_builds_to_the_same_index() {
+    let bench = app();
+    let mut request = bench.request(&PLATFORMS);
+    request.origin = Origin::StoredDirectory;
+    let first = bench.run(&request).unwrap().status;
+    let stored = first.source.unwrap().oci_artifact.unwrap().digest;
+    std::fs::remove_dir_all(bench.source()).unwrap();
+    request.origin = Origin::Artifact(Box::new(request.outputs.source()));
+    request.recipe.dir = std::path::PathBuf::new();
+    let second = bench.run(&request).unwrap().status;
+    assert_eq!(second.output.unwrap().digest, first.output.unwrap().digest);
+    assert_eq!(second.source.unwrap().oci_artifact.unwrap().digest, stored);
+    // An image of a platform is no source.
+    request.origin = Origin::Artifact(Box::new(request.outputs.index().clone()));
+    let error = bench.run(&request).unwrap_err();
+    assert!(portolan_core::causes::chain(&error).contains("it is an index"), "{error}");
 }
 
 #[test]

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use portolan_api::build::{BuildRunStatus, PlatformState};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_build::assemble::Recipe;
-use portolan_build::engine::{self, EngineError, Request, Watch};
+use portolan_build::engine::{self, EngineError, Origin, Request, Watch};
 use portolan_build::names::Outputs;
 use portolan_core::{Platform, Reference};
 use portolan_registry::progress::{Progress, Silent};
@@ -28,9 +28,12 @@ use crate::progress::Mode;
     <tag>-<os>-<arch>, and the index as <tag> once every platform is there."
 )]
 pub(crate) struct Args {
-    /// The directory that is built
-    #[arg(long, value_name = "DIR")]
-    dir: PathBuf,
+    /// The directory that is built; with --source the one below it
+    #[arg(long, value_name = "DIR", required_unless_present = "source")]
+    dir: Option<PathBuf>,
+    /// Build a source artifact, such as <tag>-src of an earlier build, instead of a directory
+    #[arg(long, value_name = "REF")]
+    source: Option<Reference>,
     /// Where it is built
     #[arg(long, value_enum)]
     engine: Engine,
@@ -99,10 +102,26 @@ fn request(args: &Args) -> Result<Request, Failure> {
     match args.engine {
         Engine::Local => {}
     }
-    if !args.dir.is_dir() {
-        let error = anyhow::anyhow!("there is no directory {}", args.dir.display());
-        return Err(Failure::new(Exit::NotFound, error));
-    }
+    let dir = args.dir.clone().unwrap_or_default();
+    let below = |path: &PathBuf| {
+        path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
+    };
+    let origin = match (&args.source, args.no_source) {
+        (Some(source), _) => {
+            if let Some(outside) = args.dir.iter().chain(&args.file).find(|path| !below(path)) {
+                let error =
+                    anyhow::anyhow!("{} is not below the source artifact", outside.display());
+                return Err(Failure::usage(error));
+            }
+            Origin::Artifact(Box::new(source.clone()))
+        }
+        (None, _) if !dir.is_dir() => {
+            let error = anyhow::anyhow!("there is no directory {}", dir.display());
+            return Err(Failure::new(Exit::NotFound, error));
+        }
+        (None, true) => Origin::Directory,
+        (None, false) => Origin::StoredDirectory,
+    };
     let mut platforms: Vec<Platform> = Vec::new();
     for platform in &args.platforms {
         wanted::warn(platform);
@@ -117,7 +136,7 @@ fn request(args: &Args) -> Result<Request, Failure> {
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     Ok(Request {
         recipe: Recipe {
-            dir: args.dir.clone(),
+            dir,
             file: args.file.clone(),
             target: args.target.clone(),
             args: args.build_args.iter().cloned().collect(),
@@ -129,7 +148,7 @@ fn request(args: &Args) -> Result<Request, Failure> {
         outputs,
         annotations,
         jobs: args.jobs.unwrap_or(processors),
-        store_source: !args.no_source,
+        origin,
     })
 }
 
