@@ -111,11 +111,11 @@ pub struct Retention {
     /// How many failed ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
-    pub failed_limit: Option<u32>,
+    pub failed_limit: Option<i32>,
     /// How many successful ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 10_000))]
-    pub succeeded_limit: Option<u32>,
+    pub succeeded_limit: Option<i32>,
     /// How long a failed one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl_after_failed: Option<Duration>,

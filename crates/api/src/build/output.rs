@@ -64,7 +64,6 @@ pub struct OutputSettings {
     /// One image for many platforms, each built on nodes of its own kind.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
-    #[schemars(extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["os", "arch"]))]
     pub platforms: Vec<Platform>,
 }
 

@@ -24,12 +24,15 @@ fn platforms_without_a_class_are_built_on_nodes_of_their_own() {
         .with(|world| {
             world.build["spec"]["output"]["platforms"] = json!([
                 {"os": "linux", "arch": "amd64"}, {"os": "linux", "arch": "arm64"},
+                {"os": "linux", "arch": "arm", "variant": "v6"},
+                {"os": "linux", "arch": "arm", "variant": "v7"},
             ]);
         })
         .rendered();
     assert_eq!(rendered["kind"], "PipelineRun");
     let pods = &rendered["spec"]["taskRunSpecs"];
     assert_eq!(pods[1]["pipelineTaskName"], "build-linux-arm64");
+    assert_eq!(pods[3]["pipelineTaskName"], "build-linux-arm-v7");
     let expected =
         json!({"disk": "fast", "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"});
     assert_eq!(pods[1]["podTemplate"]["nodeSelector"], expected);
