@@ -8,6 +8,7 @@ use clap::Parser;
 
 mod bench;
 mod ci;
+mod crds;
 mod e2e;
 mod fixtures;
 mod fuzz;
@@ -38,6 +39,8 @@ enum Chore {
     Fixtures,
     /// Write the checked-in JSON Schemas and the OpenAPI document again
     Schemas,
+    /// Write the checked-in custom resource definitions again
+    Crds,
 }
 
 /// The repository's root.
@@ -65,5 +68,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Bench(args) => bench::run(&args),
         Chore::Fixtures => fixtures::run(),
         Chore::Schemas => schemas::run(),
+        Chore::Crds => crds::run(),
     }
 }

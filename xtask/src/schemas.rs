@@ -6,14 +6,17 @@ use anyhow::{Context as _, Result, ensure};
 const UPDATE: &str = "PORTOLAN_UPDATE_SCHEMAS";
 
 pub(crate) fn run() -> Result<()> {
-    for package in ["portolan-agent", "portolan-compat", "portolan-verify"] {
-        let status = std::process::Command::new(env!("CARGO"))
-            .args(["test", "--package", package, "--lib", "checked_in"])
-            .current_dir(crate::root())
-            .env(UPDATE, "1")
-            .status()
-            .context("start cargo")?;
-        ensure!(status.success(), "the schemas of {package} could not be written");
-    }
+    ["portolan-agent", "portolan-compat", "portolan-verify"].into_iter().try_for_each(write)
+}
+
+/// Has a package write what is checked in of its types.
+pub(crate) fn write(package: &str) -> Result<()> {
+    let status = std::process::Command::new(env!("CARGO"))
+        .args(["test", "--package", package, "--lib", "checked_in"])
+        .current_dir(crate::root())
+        .env(UPDATE, "1")
+        .status()
+        .context("start cargo")?;
+    ensure!(status.success(), "the schemas of {package} could not be written");
     Ok(())
 }

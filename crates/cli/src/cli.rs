@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
-use crate::{agent, compat, completions, context, host};
+use crate::{agent, build, compat, completions, context, crds, host};
 use crate::{image, key, progress, registry, rootdisk, sign, verify, version};
 
 const EXIT_CODES: &str = "\
@@ -55,6 +55,9 @@ enum Command {
     /// The embedded registry, and credentials for others
     #[command(subcommand)]
     Registry(registry::Command),
+    /// Build images for many platforms
+    #[command(subcommand)]
+    Build(build::Command),
     /// Talk to the portolan-agent of this machine
     #[command(subcommand)]
     Agent(agent::Command),
@@ -75,6 +78,8 @@ enum Command {
     /// Look at this machine
     #[command(subcommand)]
     Host(host::Command),
+    /// Print the custom resource definitions of Portolan
+    Crds(crds::Args),
     /// Print a completion script for a shell
     Completions(completions::Args),
     /// Say which version this is and what it was built for
@@ -90,6 +95,7 @@ impl Cli {
             }
             Command::Image(command) => context::work(image::run(command, global)),
             Command::Registry(command) => context::work(registry::run(command, global)),
+            Command::Build(command) => build::run(command, global),
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),
             Command::Rootdisk(command) => context::work(rootdisk::run(command, global)),
@@ -97,6 +103,7 @@ impl Cli {
             Command::Sign(args) => context::wait(sign::run(args, global)),
             Command::Key(command) => key::run(command),
             Command::Host(command) => host::run(&command),
+            Command::Crds(args) => crds::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),
         }

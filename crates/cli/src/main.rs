@@ -14,10 +14,12 @@ use clap::Parser as _;
 use crate::exit::{Exit, Failure};
 
 mod agent;
+mod build;
 mod cli;
 mod compat;
 mod completions;
 mod context;
+mod crds;
 mod exit;
 mod format;
 mod host;

@@ -45,7 +45,8 @@ pub(crate) struct Create {
     format: Format,
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+/// `KEY=VALUE`, as flags take it.
+pub(crate) fn key_value(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("{text:?} is not KEY=VALUE")),

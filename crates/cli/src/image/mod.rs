@@ -16,6 +16,8 @@ mod ls;
 pub(crate) mod resolve;
 pub(crate) mod wanted;
 
+pub(crate) use index::key_value;
+
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]
 pub(crate) enum Command {

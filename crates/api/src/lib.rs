@@ -1,0 +1,32 @@
+//! The Kubernetes resources that Portolan serves: their types, their definitions, the words of
+//! their conditions. No client and no network: who talks to a cluster uses these from outside.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `build` | shipwright.io/v1beta1: Build, BuildRun, BuildStrategy, ClusterBuildStrategy |
+//! | `platform` | shipwright.io/v1alpha1: ImagePlatform, ImagePlatformClass |
+//! | `condition` | conditions as statuses have them |
+//! | `reason` | why something was refused or failed, by the names users see |
+//! | `keys` | labels and annotations |
+//! | `definitions` | the custom resource definitions, as they are installed |
+//! | `document` | resources from YAML and JSON files, with what a cluster would refuse or drop |
+
+#![warn(missing_docs)]
+#![allow(
+    clippy::duplicated_attributes,
+    reason = "it takes the types of two printer columns for one attribute"
+)]
+
+pub mod build;
+pub mod condition;
+pub mod definitions;
+pub mod document;
+pub mod keys;
+pub mod platform;
+pub mod reason;
+
+pub use k8s_openapi;
+pub use kube_core::{Duration, ObjectMeta, ResourceExt};
+
+/// The group of every resource here.
+pub const GROUP: &str = "shipwright.io";

@@ -1,0 +1,381 @@
+//! The local engine: source, platforms and index on this machine, and the same status document
+//! that a cluster would show.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+use portolan_api::build::{
+    BuildRunStatus, Executor, ExecutorKind, Failure, OciArtifactResult, OutputStatus,
+    PlatformState, PlatformStatus, SourceStatus,
+};
+use portolan_api::condition::{Condition, Status};
+use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use portolan_core::assemble::AssembleError;
+use portolan_core::{Descriptor, LayoutReference, Platform, Reference, causes, media_type};
+use portolan_registry::ErrorClass;
+use portolan_registry::client::Client;
+use portolan_registry::copy::{CopyError, CopyOptions, copy};
+use portolan_registry::layout::{Layout, LayoutError};
+use portolan_registry::progress::Progress;
+
+use crate::assemble::{AssembleImageError, Assembled, Assembler, Recipe};
+use crate::names::Outputs;
+use crate::source::{self, PackError, UnpackError};
+
+/// What is built here.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// What is put together.
+    pub recipe: Recipe,
+    /// For which platforms, each once and in its usual spelling.
+    pub platforms: Vec<Platform>,
+    /// Where it goes.
+    pub outputs: Outputs,
+    /// Annotations of the index.
+    pub annotations: BTreeMap<String, String>,
+    /// So many platforms at a time.
+    pub jobs: NonZeroUsize,
+    /// Where the source comes from.
+    pub origin: Origin,
+}
+
+/// Where the source of a run comes from.
+#[derive(Debug, Clone)]
+pub enum Origin {
+    /// The directory of the recipe, as it is.
+    Directory,
+    /// The same, and it is stored beside the image.
+    StoredDirectory,
+    /// An artifact; the recipe's directory and Containerfile are below it.
+    Artifact(Box<Reference>),
+}
+
+/// What happens while it is built.
+pub trait Watch: Send + Sync {
+    /// The source is stored.
+    fn source(&self, _image: &Reference, _digest: &str) {}
+    /// A platform begins.
+    fn began(&self, _platform: &Platform) {}
+    /// A platform is in the registry.
+    fn stored(&self, _platform: &Platform, _image: &Reference, _digest: &str) {}
+    /// A platform failed.
+    fn failed(&self, _platform: &Platform, _why: &str) {}
+    /// Something that is not in the source artifact.
+    fn skipped(&self, _name: &Path) {}
+}
+
+/// Why a run did not begin, or broke off as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// There is no room to work in.
+    #[error("cannot make a directory in {}", path.display())]
+    Staging {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The recipe cannot be read.
+    #[error(transparent)]
+    Recipe(#[from] AssembleImageError),
+    /// The source cannot be packed.
+    #[error("the source artifact cannot be made")]
+    Pack(#[source] PackError),
+    /// The source artifact cannot be unpacked.
+    #[error("the source artifact cannot be unpacked")]
+    Unpack(#[source] UnpackError),
+    /// Something cannot be pushed.
+    #[error("cannot push {image}")]
+    Push {
+        /// What.
+        image: String,
+        /// Why.
+        #[source]
+        source: Box<CopyError>,
+    },
+    /// The platforms make no index.
+    #[error("the images make no index")]
+    Index(#[source] AssembleError),
+    /// The index cannot be kept.
+    #[error("the index cannot be kept")]
+    Keep(#[from] LayoutError),
+}
+
+impl EngineError {
+    /// What kind of trouble it is; none for the answer "no".
+    pub fn class(&self) -> Option<ErrorClass> {
+        match self {
+            Self::Recipe(source) => source.class(),
+            Self::Push { source, .. } => source.class(),
+            Self::Pack(PackError::Io { .. } | PackError::Keep(_) | PackError::Layer(_)) => {
+                Some(ErrorClass::Local)
+            }
+            Self::Pack(_) | Self::Index(_) => Some(ErrorClass::BadInput),
+            Self::Keep(source) => Some(source.class()),
+            Self::Staging { .. } => Some(ErrorClass::Local),
+            Self::Unpack(source) => Some(source.class()),
+        }
+    }
+}
+
+/// Why a platform has no image.
+#[derive(Debug, thiserror::Error)]
+enum PlatformError {
+    #[error(transparent)]
+    Assemble(#[from] AssembleImageError),
+    #[error("{found} came out where {wanted} was asked for")]
+    Mismatch { wanted: String, found: String },
+    #[error("cannot push {image}")]
+    Push {
+        image: String,
+        #[source]
+        source: Box<CopyError>,
+    },
+}
+
+impl PlatformError {
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Mismatch { .. } => "PlatformMismatch",
+            Self::Assemble(_) => "AssemblyFailed",
+            Self::Push { .. } => "PushFailed",
+        }
+    }
+
+    fn class(&self) -> Option<ErrorClass> {
+        match self {
+            Self::Assemble(source) => source.class(),
+            Self::Mismatch { .. } => None,
+            Self::Push { source, .. } => source.class(),
+        }
+    }
+}
+
+/// A run that came to its end, well or not.
+#[derive(Debug)]
+pub struct Outcome {
+    /// As a cluster would show it.
+    pub status: BuildRunStatus,
+    /// Whether everything is there.
+    pub succeeded: bool,
+    /// Of the first platform that failed: what kind of trouble; none for the answer "no".
+    pub class: Option<ErrorClass>,
+}
+
+/// What a run works with.
+struct Run<'a> {
+    request: &'a Request,
+    staging: Layout,
+    client: &'a Client,
+    progress: &'a Arc<dyn Progress>,
+    watch: &'a dyn Watch,
+}
+
+/// Builds for every platform, and publishes the index only when all of them are there.
+///
+/// Images are put together in a directory of their own in `temp`. `now` tells the time for the status document; nothing of it goes into an image.
+pub async fn run(
+    request: &Request,
+    temp: &Path,
+    client: &Client,
+    progress: &Arc<dyn Progress>,
+    watch: &dyn Watch,
+    now: impl Fn() -> Time,
+) -> Result<Outcome, EngineError> {
+    let began = now();
+    // Gone when this returns, however it returns.
+    let staged = tempfile::Builder::new()
+        .prefix("portolan-build-")
+        .tempdir_in(temp)
+        .map_err(|source| EngineError::Staging { path: temp.to_owned(), source })?;
+    let staging = Layout::create(staged.path())?;
+    let run = Run { request, staging: staging.clone(), client, progress, watch };
+    let mut recipe = request.recipe.clone();
+    let mut source = None;
+    if let Origin::Artifact(artifact) = &request.origin {
+        let dir = staged.path().join("source");
+        let digest = source::unpack(artifact, client, staged.path(), &dir).await;
+        let digest = digest.map_err(EngineError::Unpack)?.to_string();
+        recipe.file = recipe.file.map(|file| dir.join(file));
+        recipe.dir = dir.join(&recipe.dir);
+        let oci_artifact = Some(OciArtifactResult { digest });
+        source = Some(SourceStatus { oci_artifact, ..SourceStatus::default() });
+    }
+    let assembler = Assembler::new(recipe, staging, client.clone())?;
+    if let Origin::StoredDirectory = request.origin {
+        source = Some(run.source().await?);
+    }
+    let built: Vec<Result<Assembled, PlatformError>> = stream::iter(&request.platforms)
+        .map(|platform| run.platform(&assembler, platform))
+        .buffered(request.jobs.get())
+        .collect()
+        .await;
+    let rows =
+        request.platforms.iter().zip(&built).map(|(platform, built)| run.row(platform, built));
+    let mut output = OutputStatus { platforms: rows.collect(), ..OutputStatus::default() };
+    let failed: Vec<(&Platform, &PlatformError)> = request
+        .platforms
+        .iter()
+        .zip(&built)
+        .filter_map(|(platform, built)| Some((platform, built.as_ref().err()?)))
+        .collect();
+    let condition = if failed.is_empty() {
+        let index = run.index(built.iter().flatten()).await?;
+        output.digest = Some(index.digest.to_string());
+        condition(
+            Status::True,
+            "Succeeded",
+            "All platforms and the index are in the registry.".to_owned(),
+            now(),
+        )
+    } else {
+        let told =
+            failed.iter().map(|(platform, error)| format!("{platform}: {}", causes::chain(*error)));
+        let message =
+            format!("no index was published; failed: {}", told.collect::<Vec<_>>().join("; "));
+        condition(Status::False, "Failed", message, now())
+    };
+    let class = failed.first().and_then(|(_, error)| error.class());
+    let succeeded = failed.is_empty();
+    let status = BuildRunStatus {
+        conditions: vec![condition],
+        start_time: Some(began),
+        completion_time: Some(now()),
+        executor: Some(Executor { name: "portolan".to_owned(), kind: ExecutorKind::Local }),
+        source,
+        output: Some(output),
+        ..BuildRunStatus::default()
+    };
+    Ok(Outcome { status, succeeded, class })
+}
+
+fn condition(status: Status, reason: &str, message: String, at: Time) -> Condition {
+    Condition {
+        kind: "Succeeded".to_owned(),
+        status,
+        reason: reason.to_owned(),
+        message,
+        last_transition_time: Some(at),
+        observed_generation: None,
+    }
+}
+
+impl Run<'_> {
+    /// Something of the staging layout to its place.
+    async fn push(&self, what: &Descriptor, to: &Reference) -> Result<(), Box<CopyError>> {
+        let dir = self.staging.dir().to_owned();
+        let from = LayoutReference { dir, tag: None, digest: Some(what.digest) };
+        let options = CopyOptions::default();
+        let progress = Arc::clone(self.progress);
+        let copied = copy(&Reference::Layout(from), to, self.client, &options, progress).await;
+        copied.map(drop).map_err(Box::new)
+    }
+
+    async fn source(&self) -> Result<SourceStatus, EngineError> {
+        let (dir, layout) = (self.request.recipe.dir.clone(), self.staging.clone());
+        let packed = tokio::task::spawn_blocking(move || source::pack(&dir, &layout)).await;
+        let packed = packed.map_err(|_| AssembleImageError::Panicked)?;
+        let packed = packed.map_err(EngineError::Pack)?;
+        packed.skipped.iter().for_each(|name| self.watch.skipped(name));
+        let image = self.request.outputs.source();
+        let pushed = self.push(&packed.manifest, &image).await;
+        pushed.map_err(|source| EngineError::Push { image: image.to_string(), source })?;
+        let digest = packed.manifest.digest.to_string();
+        self.watch.source(&image, &digest);
+        Ok(SourceStatus {
+            oci_artifact: Some(OciArtifactResult { digest }),
+            timestamp: time(packed.newest),
+            ..SourceStatus::default()
+        })
+    }
+
+    async fn platform(
+        &self,
+        assembler: &Assembler,
+        platform: &Platform,
+    ) -> Result<Assembled, PlatformError> {
+        self.watch.began(platform);
+        let image = self.request.outputs.platform(platform);
+        let built = self.build(assembler, platform, &image).await;
+        match &built {
+            Ok(built) => {
+                self.watch.stored(platform, &image, &built.manifest.digest.to_string());
+            }
+            Err(error) => self.watch.failed(platform, &causes::chain(error)),
+        }
+        built
+    }
+
+    async fn build(
+        &self,
+        assembler: &Assembler,
+        platform: &Platform,
+        image: &Reference,
+    ) -> Result<Assembled, PlatformError> {
+        let built = assembler.assemble(platform).await?;
+        // What the image itself says counts, not what was asked for.
+        let found = assembler.platform_of(&built.manifest)?;
+        if found.as_ref().map(Platform::normalised).as_ref() != Some(platform) {
+            let found = found.map_or_else(|| "no platform".to_owned(), |found| found.to_string());
+            return Err(PlatformError::Mismatch { wanted: platform.to_string(), found });
+        }
+        let pushed = self.push(&built.manifest, image).await;
+        pushed.map_err(|source| PlatformError::Push { image: image.to_string(), source })?;
+        Ok(built)
+    }
+
+    fn row(&self, platform: &Platform, built: &Result<Assembled, PlatformError>) -> PlatformStatus {
+        let mut row = PlatformStatus {
+            os: platform.os.clone(),
+            arch: platform.architecture.clone(),
+            variant: platform.variant.clone(),
+            image_platform: None,
+            image: self.request.outputs.platform(platform).to_string(),
+            digest: None,
+            size: None,
+            vulnerabilities: Vec::new(),
+            state: PlatformState::Failed,
+            task_run: None,
+            failure: None,
+        };
+        match built {
+            Ok(built) => {
+                row.state = PlatformState::Succeeded;
+                row.digest = Some(built.manifest.digest.to_string());
+                row.size = i64::try_from(built.size).ok();
+            }
+            Err(error) => {
+                row.failure = Some(Failure {
+                    reason: Some(error.reason().to_owned()),
+                    message: Some(causes::chain(error)),
+                    location: None,
+                });
+            }
+        }
+        row
+    }
+
+    /// Puts the index together and publishes it under the tag.
+    async fn index(
+        &self,
+        built: impl Iterator<Item = &Assembled>,
+    ) -> Result<Descriptor, EngineError> {
+        let images = built.map(|built| (built.manifest.clone(), built.platform.clone())).collect();
+        let annotations = self.request.annotations.clone();
+        let index = portolan_core::assemble::assemble(images, annotations);
+        let bytes = index.map_err(EngineError::Index)?.to_vec();
+        let stored = self.staging.put_manifest(media_type::OCI_INDEX, &bytes, None)?;
+        let image = self.request.outputs.index();
+        let pushed = self.push(&stored, image).await;
+        pushed.map_err(|source| EngineError::Push { image: image.to_string(), source })?;
+        Ok(stored)
+    }
+}
+
+fn time(seconds: i64) -> Option<Time> {
+    portolan_api::k8s_openapi::jiff::Timestamp::from_second(seconds).ok().map(Time)
+}

@@ -1,0 +1,21 @@
+//! One Build, every platform, one index.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `plan` | from resources to phases, tasks and steps, or to every reason why not; pure |
+//! | `tekton` | a plan as a TaskRun or a PipelineRun |
+//! | `names` | what images, tasks and objects are called |
+//! | `source` | a directory as an OCI artifact |
+//! | `containerfile` | how an image is put together, for one platform; pure |
+//! | `assemble` | images from Containerfiles that run nothing |
+//! | `engine` | source, platforms and index on this machine |
+
+#![warn(missing_docs)]
+
+pub mod assemble;
+pub mod containerfile;
+pub mod engine;
+pub mod names;
+pub mod plan;
+pub mod source;
+pub mod tekton;

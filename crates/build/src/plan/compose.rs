@@ -1,0 +1,401 @@
+//! Steps of a strategy and steps of ours, put together to tasks.
+
+use portolan_api::build::{
+    ParamValue, Prune, Source, SourceKind, Step as StrategyStep, StrategySpec,
+};
+use portolan_api::k8s_openapi::api::core::v1::Volume;
+use portolan_api::reason::Reason;
+
+use super::check::{self, Timestamp};
+use super::effective::Effective;
+use super::owned::{
+    Access, OUTPUT_DIR, OUTPUT_VOLUME, Owned, Processing, SOURCE_ROOT, TimestampFrom, mount,
+};
+use super::parts::{
+    BUNDLE_DIGEST, IMAGE_DIGEST, SOURCE_DIGEST, SOURCE_TASK, SOURCE_TIMESTAMP, bundle_param,
+    context_path, error_results, image_param, image_results, is_read_only, result, said,
+    source_results,
+};
+use super::platforms::Way;
+use super::refusal::Refusals;
+use super::task::{Param, Phases, PlatformTask, Step, Task, Value};
+use super::{Settings, values};
+use crate::names::{self, Outputs};
+
+const INDEX_TASK: &str = "assemble-index";
+const PRUNE_TASK: &str = "prune-source";
+
+/// All that tasks are made of.
+pub(super) struct Composing<'a> {
+    pub(super) effective: &'a Effective,
+    pub(super) strategy: &'a StrategySpec,
+    pub(super) timestamp: Timestamp,
+    pub(super) settings: &'a Settings,
+    /// Whether the source artifact is deleted at the end, though nothing in the source says so.
+    pub(super) prune: bool,
+}
+
+impl Composing<'_> {
+    fn owned(&self) -> Owned<'_> {
+        Owned::new(&self.settings.step_image, self.strategy.security_context)
+    }
+
+    fn access(&self) -> Access<'_> {
+        let output = &self.effective.output;
+        Access { secret: output.push_secret.as_ref(), insecure: output.insecure == Some(true) }
+    }
+
+    /// One image in one pod.
+    pub(super) fn single(&self, refusals: &mut Refusals) -> Option<Task> {
+        let mut owned = self.owned();
+        let mut steps = Vec::new();
+        let mut results = image_results();
+        if let Some(source) = &self.effective.source {
+            steps.push(self.source_step(source, &mut owned, true));
+            results.extend(source_results(source.kind));
+        }
+        let kind = Reason::TaskRunGenerationFailed;
+        let own: Vec<&ParamValue> = self.effective.params.iter().collect();
+        let made = self.strategy_steps(&own, &mut owned, kind, refusals)?;
+        let mut params = self.our_params(&self.effective.image, made.directory);
+        params.splice(4..4, made.bound.params);
+        steps.extend(made.steps);
+        let processing = self.processing(made.directory, TimestampFrom::ThisTask, false);
+        if processing.is_needed() {
+            steps.push(owned.process(&processing, self.access()));
+        }
+        let volumes = [made.volumes, owned.volumes].concat();
+        Some(Task { name: "build".to_owned(), params, results, steps, volumes, workspace: true })
+    }
+
+    /// An image for each platform, and an index.
+    pub(super) fn multi(
+        &self,
+        ways: &[Way],
+        outputs: &Outputs,
+        refusals: &mut Refusals,
+    ) -> Option<Phases> {
+        let source = self.effective.source.as_ref().and_then(|source| match source.kind {
+            SourceKind::Oci => None,
+            SourceKind::Git | SourceKind::Local => Some(self.source_task(source, outputs)),
+        });
+        let mut platforms = Vec::new();
+        for way in ways {
+            platforms.push(self.platform_task(way, outputs, source.is_some(), refusals)?);
+        }
+        let prune = self.prune_task(source.is_some(), outputs);
+        let index = self.index_task(&platforms, outputs);
+        Some(Phases { source, platforms, index, prune })
+    }
+
+    fn source_task(&self, source: &Source, outputs: &Outputs) -> Task {
+        let mut owned = self.owned();
+        let got = self.source_step(source, &mut owned, true);
+        let stored = owned.push_source(&outputs.source().to_string(), self.access());
+        let mut results = source_results(source.kind);
+        results.push(result(BUNDLE_DIGEST, "Digest of the source artifact"));
+        results.extend(error_results());
+        let steps = vec![got, stored];
+        let name = SOURCE_TASK.to_owned();
+        Task { name, params: Vec::new(), results, steps, volumes: owned.volumes, workspace: true }
+    }
+
+    fn source_step(&self, source: &Source, owned: &mut Owned<'_>, alone: bool) -> Step {
+        match (source.kind, &source.git, &source.oci_artifact) {
+            (SourceKind::Git, Some(git), _) => owned.git(git),
+            (SourceKind::Oci, _, Some(artifact)) => {
+                // With many who pull it, the first would take it away from the others.
+                owned.artifact(artifact, alone && artifact.prune == Some(Prune::AfterPull))
+            }
+            // A source without its part was refused before anything is put together.
+            _ => owned.upload(source.local.as_ref().and_then(|local| local.timeout)),
+        }
+    }
+
+    fn platform_task(
+        &self,
+        way: &Way,
+        outputs: &Outputs,
+        stored: bool,
+        refusals: &mut Refusals,
+    ) -> Option<PlatformTask> {
+        let mut owned = self.owned();
+        let image = outputs.platform(&way.platform);
+        let mut steps = Vec::new();
+        let mut results = image_results();
+        let mut more = vec![Param::ours(
+            "shp-platform",
+            "The platform that is built",
+            Value::text(way.platform.to_string()),
+        )];
+        match &self.effective.source {
+            Some(source) if !stored => {
+                steps.push(self.source_step(source, &mut owned, false));
+                results.extend(source_results(source.kind));
+            }
+            Some(_) => {
+                steps.push(owned.pull_source(self.access()));
+                more.push(bundle_param(outputs));
+            }
+            None => {}
+        }
+        let from = if stored { TimestampFrom::Param } else { TimestampFrom::ThisTask };
+        if stored && self.timestamp == Timestamp::Source {
+            let value = said(SOURCE_TASK, SOURCE_TIMESTAMP, "");
+            let about = "When the source was last changed";
+            more.push(Param::ours("shp-source-timestamp", about, value));
+        }
+        let kind = Reason::PipelineRunGenerationFailed;
+        let values: Vec<&ParamValue> = self.effective.params.iter().chain(&way.params).collect();
+        let made = self.strategy_steps(&values, &mut owned, kind, refusals)?;
+        let mut params = self.our_params(&image.to_string(), made.directory);
+        params.splice(4..4, more.into_iter().chain(made.bound.params));
+        steps.extend(made.steps);
+        steps.push(owned.process(&self.processing(made.directory, from, true), self.access()));
+        let volumes = [made.volumes, owned.volumes].concat();
+        let name = names::build_task(&way.platform);
+        Some(PlatformTask {
+            platform: way.platform.clone(),
+            image_platform: way.image_platform.as_ref().map(|(name, _)| name.clone()),
+            image,
+            pod: way.pod.clone(),
+            task: Task { name, params, results, steps, volumes, workspace: true },
+        })
+    }
+
+    fn index_task(&self, platforms: &[PlatformTask], outputs: &Outputs) -> Task {
+        let mut owned = self.owned();
+        // Each platform pulled the artifact by itself, and its tag may have moved in between.
+        let pulled_each =
+            self.effective.source.as_ref().is_some_and(|source| source.kind == SourceKind::Oci);
+        let step = owned.assemble(&self.effective.output.annotations, pulled_each, self.access());
+        let every = |result: &str| {
+            let said = platforms.iter().map(|platform| {
+                let prefix = format!("{}=", platform.platform);
+                (prefix, platform.task.name.clone(), result.to_owned())
+            });
+            Value::Results(said.collect())
+        };
+        let mut params = vec![
+            image_param(&outputs.index().to_string()),
+            self.insecure_param(),
+            Param::ours(
+                "shp-platform-digests",
+                "The digest of each platform's image",
+                every(IMAGE_DIGEST),
+            ),
+        ];
+        if pulled_each {
+            let about = "The digest of the source that each platform was built from";
+            params.push(Param::ours("shp-source-digests", about, every(SOURCE_DIGEST)));
+        }
+        let mut results = vec![result(IMAGE_DIGEST, "Digest of the index")];
+        results.extend(error_results());
+        Task {
+            name: INDEX_TASK.to_owned(),
+            params,
+            results,
+            steps: vec![step],
+            volumes: owned.volumes,
+            workspace: false,
+        }
+    }
+
+    fn prune_task(&self, stored: bool, outputs: &Outputs) -> Option<Task> {
+        let artifact = self
+            .effective
+            .source
+            .as_ref()
+            .and_then(|source| source.oci_artifact.as_ref())
+            .filter(|artifact| artifact.prune == Some(Prune::AfterPull));
+        let (bundle, secret) = match artifact {
+            Some(artifact) => {
+                let about = "The source artifact";
+                let value = Value::text(artifact.image.clone());
+                let param = Param::ours("shp-source-bundle-image", about, value);
+                (param, artifact.pull_secret.as_ref())
+            }
+            None if stored && self.prune => {
+                (bundle_param(outputs), self.effective.output.push_secret.as_ref())
+            }
+            None => return None,
+        };
+        let mut owned = self.owned();
+        let step = owned.prune_source(Access { secret, ..self.access() });
+        Some(Task {
+            name: PRUNE_TASK.to_owned(),
+            params: vec![bundle],
+            results: Vec::new(),
+            steps: vec![step],
+            volumes: owned.volumes,
+            workspace: false,
+        })
+    }
+
+    fn processing(&self, push: bool, from: TimestampFrom, check_platform: bool) -> Processing<'_> {
+        Processing {
+            push,
+            annotations: &self.effective.output.annotations,
+            labels: &self.effective.output.labels,
+            timestamp: (self.timestamp.clone(), from),
+            check_platform,
+        }
+    }
+
+    fn insecure_param(&self) -> Param {
+        let insecure = self.effective.output.insecure == Some(true);
+        let about = "Whether plain HTTP and unknown certificates are fine";
+        Param::ours("shp-output-insecure", about, Value::text(insecure.to_string()))
+    }
+
+    /// What every task of a strategy is told, in upstream's order.
+    fn our_params(&self, image: &str, directory: bool) -> Vec<Param> {
+        let context = self.effective.source.as_ref().and_then(|s| s.context_dir.as_deref());
+        let mut params = vec![
+            image_param(image),
+            self.insecure_param(),
+            Param::ours(
+                "shp-source-context",
+                "The directory that is built",
+                Value::text(context_path(context)),
+            ),
+            Param::ours("shp-source-root", "The whole source", Value::text(SOURCE_ROOT)),
+        ];
+        if directory {
+            let about = "Where the strategy leaves its image";
+            params.push(Param::ours("shp-output-directory", about, Value::text(OUTPUT_DIR)));
+        }
+        params
+    }
+
+    /// The steps of the strategy, with values, variables, resources and mounts in place.
+    fn strategy_steps(
+        &self,
+        values: &[&ParamValue],
+        owned: &mut Owned<'_>,
+        kind: Reason,
+        refusals: &mut Refusals,
+    ) -> Option<StrategySteps> {
+        let before = refusals.0.len();
+        let bound = values::bind(&self.strategy.parameters, values);
+        let mut steps: Vec<Step> =
+            self.strategy.steps.iter().map(|step| self.step(step, kind, refusals)).collect();
+        bound.inject(&mut steps);
+        let mut directory = false;
+        for step in &mut steps {
+            if values::uses(step, "shp-output-directory") {
+                directory = true;
+                step.volume_mounts.push(mount(OUTPUT_VOLUME, OUTPUT_DIR, None, false));
+            }
+        }
+        let volumes = self.volumes(&steps, kind, refusals);
+        if steps.is_empty() {
+            refusals.add(kind, "the strategy has no steps, so nothing would be built");
+        }
+        if let Some(clash) = steps.iter().find(|step| OWN_STEPS.contains(&step.name.as_str())) {
+            refusals.add(
+                kind,
+                format!(
+                    "the strategy calls a step {:?}, which is the name of one of ours",
+                    clash.name
+                ),
+            );
+        }
+        if directory {
+            owned.volumes.retain(|volume| volume.name != OUTPUT_VOLUME);
+        }
+        (refusals.0.len() == before).then_some(StrategySteps { bound, steps, volumes, directory })
+    }
+
+    fn step(&self, step: &StrategyStep, kind: Reason, refusals: &mut Refusals) -> Step {
+        let mut env = step.env.clone();
+        for variable in env.iter().filter(|variable| check::forbidden(&variable.name)) {
+            refusals.add(
+                kind,
+                format!(
+                    "environment variable {:?} of step {:?} is forbidden for security reasons",
+                    variable.name, step.name
+                ),
+            );
+        }
+        for variable in &self.effective.env {
+            if env.iter().any(|own| own.name == variable.name) {
+                let name = &variable.name;
+                refusals.add(kind, format!("environment variable {name:?} already exists"));
+            }
+            env.push(variable.clone());
+        }
+        let asked = self.effective.step_resources.iter().find(|asked| asked.name == step.name);
+        let mut security_context = step.security_context.clone();
+        if let Some(identity) = self.strategy.security_context {
+            let context = security_context.get_or_insert_default();
+            context.run_as_user.get_or_insert(identity.run_as_user);
+            context.run_as_group.get_or_insert(identity.run_as_group);
+        }
+        Step {
+            name: step.name.clone(),
+            image: step.image.clone(),
+            command: step.command.clone(),
+            args: step.args.clone(),
+            working_dir: step.working_dir.clone(),
+            env,
+            resources: asked
+                .map(|asked| asked.resources.clone())
+                .or_else(|| step.resources.clone()),
+            volume_mounts: step.volume_mounts.clone(),
+            image_pull_policy: step.image_pull_policy.clone(),
+            security_context,
+        }
+    }
+
+    /// The strategy's volumes, with what Build and run put in their place, as far as steps
+    /// mount them.
+    fn volumes(&self, steps: &[Step], kind: Reason, refusals: &mut Refusals) -> Vec<Volume> {
+        let mut volumes: Vec<Volume> = Vec::new();
+        for mount in steps.iter().flat_map(|step| &step.volume_mounts) {
+            let name = &mount.name;
+            if name == OUTPUT_VOLUME {
+                if volumes.iter().all(|known| known.name != *name) {
+                    volumes.push(Volume {
+                        name: name.clone(),
+                        empty_dir: Some(Default::default()),
+                        ..Volume::default()
+                    });
+                }
+                continue;
+            }
+            let own = self.strategy.volumes.iter().find(|own| own.volume.name == *name);
+            let Some(own) = own else {
+                refusals.add(kind, format!("volume for the Volume Mount {name:?} is not found"));
+                continue;
+            };
+            let other = self.effective.volumes.iter().find(|other| other.name == *name);
+            let volume = other.unwrap_or(&own.volume);
+            if is_read_only(volume) && mount.read_only != Some(true) {
+                refusals.add(kind, format!("volume mount {name:?} must be read only"));
+            }
+            if volumes.iter().all(|known| known.name != *name) {
+                volumes.push(volume.clone());
+            }
+        }
+        volumes
+    }
+}
+
+/// What steps of ours are called; a strategy's step of the same name would take its results.
+const OWN_STEPS: [&str; 6] = [
+    "source-default",
+    "source-local",
+    "source-bundle-push",
+    "source-bundle-pull",
+    "image-processing",
+    "assemble-index",
+];
+
+struct StrategySteps {
+    bound: values::Bound,
+    steps: Vec<Step>,
+    volumes: Vec<Volume>,
+    /// Whether the strategy leaves its image in a directory instead of pushing it.
+    directory: bool,
+}

@@ -1,0 +1,199 @@
+//! A directory as an OCI artifact: how source reaches every platform, pinned by its digest.
+//!
+//! One layer of tar in gzip on an ordinary image manifest, so that every registry keeps it and
+//! Shipwright's own steps can read it. Names in order, modes and whole seconds of times as they
+//! are, no owners: the same tree gives the same digest. Everything is in it, `.git` too: tools
+//! put the commit into what they build.
+
+mod unpack;
+
+use std::fs;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use portolan_core::{Descriptor, Manifest, media_type};
+use portolan_registry::layout::{Layout, LayoutError};
+
+pub use unpack::{UnpackError, unpack};
+
+use crate::assemble::layer::{self, Entry, EntryKind, LayerError};
+use crate::assemble::tree::Content;
+
+/// So many names.
+pub const MAX_ENTRIES: usize = 1_000_000;
+/// So many bytes of files.
+pub const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;
+
+/// A source in a layout.
+#[derive(Debug, Clone)]
+pub struct Packed {
+    /// Its manifest.
+    pub manifest: Descriptor,
+    /// When it was last changed: seconds since 1970, of the newest file.
+    pub newest: i64,
+    /// Sockets, which nothing can be built from and nobody can pack.
+    pub skipped: Vec<PathBuf>,
+}
+
+/// Why a directory cannot be packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// It cannot be read.
+    #[error("cannot read {}", path.display())]
+    Io {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A link that leads out.
+    #[error(
+        "{} is a link to {target:?}, which is outside of the source; what is built elsewhere has only what is inside", path.display()
+    )]
+    Escapes {
+        /// The link.
+        path: PathBuf,
+        /// What it says.
+        target: String,
+    },
+    /// A device or pipe.
+    #[error("{} is a {kind}, which cannot be packed; take it out of the source", path.display())]
+    Special {
+        /// Which.
+        path: PathBuf,
+        /// What.
+        kind: &'static str,
+    },
+    /// A name that is no text.
+    #[error("{} has a name that is not UTF-8; rename it", path.display())]
+    NotText {
+        /// Which.
+        path: PathBuf,
+    },
+    /// More than anybody builds from.
+    #[error("the source has more than {MAX_ENTRIES} files")]
+    TooMany,
+    /// More than anybody builds from.
+    #[error("the source has more than {MAX_TOTAL} bytes")]
+    TooLarge,
+    /// It cannot be written.
+    #[error("the source cannot be packed")]
+    Layer(#[source] LayerError),
+    /// It cannot be kept.
+    #[error("the source artifact cannot be kept")]
+    Keep(#[from] LayoutError),
+}
+
+/// Packs a directory into a layout.
+pub fn pack(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
+    let mut walk =
+        Walk { root: dir, entries: Vec::new(), skipped: Vec::new(), total: 0, newest: 0 };
+    walk.directory("")?;
+    let Walk { entries, skipped, newest, .. } = walk;
+    let layer = layer::write(&entries, layout).map_err(PackError::Layer)?;
+    let config = serde_json::json!({
+        "architecture": "unknown",
+        "created": "1970-01-01T00:00:00Z",
+        "os": "unknown",
+        "rootfs": { "type": "layers", "diff_ids": [layer.diff_id] },
+    });
+    let config = serde_json::to_vec(&config).expect("JSON");
+    layout.put_blob(&config)?;
+    let config = Descriptor::of(media_type::OCI_CONFIG, &config);
+    let manifest = Manifest::new(config, vec![layer.blob]);
+    let manifest = layout.put_manifest(media_type::OCI_MANIFEST, &manifest.to_vec(), None)?;
+    Ok(Packed { manifest, newest, skipped })
+}
+
+struct Walk<'a> {
+    root: &'a Path,
+    entries: Vec<Entry>,
+    skipped: Vec<PathBuf>,
+    total: u64,
+    newest: i64,
+}
+
+impl Walk<'_> {
+    fn directory(&mut self, inside: &str) -> Result<(), PackError> {
+        let dir = self.root.join(inside);
+        let io = |source| PackError::Io { path: dir.clone(), source };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&dir).map_err(io)? {
+            names.push(entry.map_err(io)?.file_name());
+        }
+        names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+        for name in names {
+            let Some(name) = name.to_str() else {
+                return Err(PackError::NotText { path: dir.join(name) });
+            };
+            let path = if inside.is_empty() { name.to_owned() } else { format!("{inside}/{name}") };
+            self.name(path)?;
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, path: String) -> Result<(), PackError> {
+        let place = self.root.join(&path);
+        let io = |source| PackError::Io { path: place.clone(), source };
+        let metadata = fs::symlink_metadata(&place).map_err(io)?;
+        let kind = metadata.file_type();
+        let special = |kind| PackError::Special { path: place.clone(), kind };
+        let what = if kind.is_dir() {
+            EntryKind::Directory
+        } else if kind.is_symlink() {
+            let target = fs::read_link(&place).map_err(io)?;
+            if !stays_inside(&path, &target) {
+                let target = target.display().to_string();
+                return Err(PackError::Escapes { path: place, target });
+            }
+            EntryKind::Symlink(target.into_os_string().into_vec())
+        } else if kind.is_file() {
+            self.total = self.total.saturating_add(metadata.len());
+            EntryKind::File { size: metadata.len(), content: Content::Path(place.clone()) }
+        } else if kind.is_socket() {
+            self.skipped.push(PathBuf::from(path));
+            return Ok(());
+        } else {
+            return Err(special(if kind.is_fifo() { "pipe" } else { "device" }));
+        };
+        if self.entries.len() >= MAX_ENTRIES {
+            return Err(PackError::TooMany);
+        }
+        if self.total > MAX_TOTAL {
+            return Err(PackError::TooLarge);
+        }
+        if kind.is_file() {
+            self.newest = self.newest.max(metadata.mtime());
+        }
+        let is_dir = kind.is_dir();
+        self.entries.push(Entry {
+            path: path.clone(),
+            what,
+            mode: if kind.is_symlink() { 0o777 } else { metadata.mode() & 0o7777 },
+            uid: 0,
+            gid: 0,
+            mtime: u64::try_from(metadata.mtime()).unwrap_or(0),
+            xattrs: Vec::new(),
+        });
+        if is_dir { self.directory(&path) } else { Ok(()) }
+    }
+}
+
+/// Whether a link at `path` ends inside of the tree, by its words alone.
+fn stays_inside(path: &str, target: &Path) -> bool {
+    let mut depth = path.matches('/').count();
+    for part in target.components() {
+        match part {
+            Component::RootDir | Component::Prefix(_) => return false,
+            Component::CurDir => {}
+            Component::Normal(_) => depth += 1,
+            Component::ParentDir => match depth.checked_sub(1) {
+                Some(above) => depth = above,
+                None => return false,
+            },
+        }
+    }
+    true
+}

@@ -1,0 +1,205 @@
+//! The objects, whole and in their parts.
+
+use serde_json::{Value, json};
+
+use crate::World;
+
+fn yaml(value: &Value) -> String {
+    serde_yaml_ng::to_string(value).unwrap()
+}
+
+#[test]
+fn an_ordinary_build_is_a_task_run() {
+    insta::assert_snapshot!(yaml(&World::new().rendered()));
+}
+
+#[test]
+fn many_platforms_are_a_pipeline_run_in_three_phases() {
+    insta::assert_snapshot!(yaml(&World::multi().rendered()));
+}
+
+#[test]
+fn platforms_without_a_class_are_built_on_nodes_of_their_own() {
+    let rendered = World::new()
+        .with(|world| {
+            world.build["spec"]["output"]["platforms"] = json!([
+                {"os": "linux", "arch": "amd64"}, {"os": "linux", "arch": "arm64"},
+                {"os": "linux", "arch": "arm", "variant": "v6"},
+                {"os": "linux", "arch": "arm", "variant": "v7"},
+            ]);
+        })
+        .rendered();
+    assert_eq!(rendered["kind"], "PipelineRun");
+    let pods = &rendered["spec"]["taskRunSpecs"];
+    assert_eq!(pods[1]["pipelineTaskName"], "build-linux-arm64");
+    assert_eq!(pods[3]["pipelineTaskName"], "build-linux-arm-v7");
+    let expected =
+        json!({"disk": "fast", "kubernetes.io/arch": "arm64", "kubernetes.io/os": "linux"});
+    assert_eq!(pods[1]["podTemplate"]["nodeSelector"], expected);
+}
+
+fn task<'a>(rendered: &'a Value, name: &str) -> &'a Value {
+    let spec = &rendered["spec"]["pipelineSpec"];
+    let all = [&spec["tasks"], &spec["finally"]];
+    let mut tasks = all.into_iter().filter_map(Value::as_array).flatten();
+    tasks.find(|task| task["name"] == name).unwrap_or_else(|| panic!("no {name}: {rendered:#}"))
+}
+
+fn steps(task: &Value) -> Vec<&str> {
+    let steps = task["taskSpec"]["steps"].as_array().unwrap();
+    steps.iter().map(|step| step["name"].as_str().unwrap()).collect()
+}
+
+fn param<'a>(task: &'a Value, name: &str) -> &'a Value {
+    let params = task["params"].as_array().unwrap();
+    let found = params.iter().find(|param| param["name"] == name);
+    &found.unwrap_or_else(|| panic!("no {name}: {task:#}"))["value"]
+}
+
+#[test]
+fn each_phase_waits_for_the_one_before_and_uses_its_digests() {
+    let rendered = World::multi().rendered();
+    let build = task(&rendered, "build-linux-ppc64le");
+    assert_eq!(build["runAfter"], json!(["source"]));
+    assert_eq!(
+        param(build, "shp-source-bundle-image"),
+        "registry.example/team/app@$(tasks.source.results.shp-source-bundle-digest)"
+    );
+    assert_eq!(param(build, "shp-output-image"), "registry.example/team/app:1.0-linux-ppc64le");
+    // As the proposal misspells it, and as tools know it.
+    assert_eq!(param(build, "SHP_BUILD_PLATFORM"), "linux/ppc64le");
+    assert_eq!(steps(build), ["source-bundle-pull", "build", "tidy", "image-processing"]);
+    let index = task(&rendered, "assemble-index");
+    let builds = ["build-linux-amd64", "build-linux-s390x", "build-linux-ppc64le"];
+    assert_eq!(index["runAfter"], json!(builds));
+    assert_eq!(
+        param(index, "shp-platform-digests")[2],
+        "linux/ppc64le=$(tasks.build-linux-ppc64le.results.shp-image-digest)"
+    );
+    assert_eq!(param(index, "shp-output-image"), "registry.example/team/app:1.0");
+}
+
+#[test]
+fn a_pod_is_told_all_of_its_place_and_not_only_what_differs() {
+    let rendered = World::multi().rendered();
+    let pods = rendered["spec"]["taskRunSpecs"].as_array().unwrap();
+    let pod = |name: &str| {
+        let found = pods.iter().find(|pod| pod["pipelineTaskName"] == name);
+        &found.unwrap_or_else(|| panic!("no {name}"))["podTemplate"]
+    };
+    let amd64 = pod("build-linux-amd64");
+    assert_eq!(amd64["nodeSelector"]["disk"], "fast");
+    assert_eq!(amd64["nodeSelector"]["kubernetes.io/arch"], "amd64");
+    let keys: Vec<_> = amd64["tolerations"].as_array().unwrap().iter().map(|t| &t["key"]).collect();
+    assert_eq!(keys, ["shared", "builds", "pipeline-node"]);
+    assert_eq!(amd64["schedulerName"], "batch");
+    assert_eq!(pod("build-linux-s390x")["runtimeClassName"], "kata-remote");
+}
+
+#[test]
+fn an_artifact_is_pulled_by_each_platform_and_deleted_by_none_of_them() {
+    let rendered = World::multi()
+        .with(|world| {
+            world.build["spec"]["source"] = json!({
+                "type": "OCI",
+                "ociArtifact": {"image": "r.example/src:1", "prune": "AfterPull", "pullSecret": "pull"},
+            });
+        })
+        .rendered();
+    let names: Vec<_> =
+        rendered["spec"]["pipelineSpec"]["tasks"].as_array().unwrap().iter().collect();
+    assert_eq!(names.len(), 4, "three platforms and the index");
+    let build = task(&rendered, "build-linux-amd64");
+    assert_eq!(build["runAfter"], Value::Null);
+    let pull = &build["taskSpec"]["steps"][0];
+    assert_eq!(pull["name"], "source-default");
+    assert!(!pull["args"].as_array().unwrap().iter().any(|arg| arg == "--prune"), "{pull:#}");
+    // Its tag may move between two pulls, so the index is told what each was built from.
+    let digests = param(task(&rendered, "assemble-index"), "shp-source-digests");
+    assert_eq!(digests.as_array().unwrap().len(), 3);
+    assert_eq!(
+        param(task(&rendered, "prune-source"), "shp-source-bundle-image"),
+        "r.example/src:1"
+    );
+    // Somebody has to have time for that.
+    let timeouts = &rendered["spec"]["timeouts"];
+    assert_eq!(timeouts, &json!({"pipeline": "2700s", "tasks": "2640s"}));
+}
+
+#[test]
+fn a_build_without_a_source_has_an_empty_directory() {
+    let rendered = World::multi()
+        .with(|world| {
+            world.build["spec"].as_object_mut().unwrap().remove("source");
+            world.build["spec"]["output"].as_object_mut().unwrap().remove("timestamp");
+        })
+        .rendered();
+    assert_eq!(steps(task(&rendered, "build-linux-amd64")), ["build", "tidy", "image-processing"]);
+}
+
+#[test]
+fn a_run_may_bring_its_own_source() {
+    let world = World::multi().with(|world| {
+        world.run["spec"]["source"] = json!({"type": "Local", "local": {"timeout": "3m"}});
+        world.build["spec"]["output"].as_object_mut().unwrap().remove("timestamp");
+        world.run["metadata"]["annotations"] =
+            json!({"buildrun.shipwright.io/prune-source-bundle": "true"});
+    });
+    let rendered = world.rendered();
+    assert_eq!(steps(task(&rendered, "source")), ["source-local", "source-bundle-push"]);
+    let prune = task(&rendered, "prune-source");
+    assert!(param(prune, "shp-source-bundle-image").as_str().unwrap().contains("$(tasks.source."));
+}
+
+#[test]
+fn a_run_says_the_last_word() {
+    let rendered = World::new()
+        .with(|world| {
+            world.run["spec"]["output"] = json!({
+                "pushSecret": "other-login", "insecure": true,
+                "labels": {"maintainer": "run"}, "timestamp": "Zero",
+            });
+        })
+        .rendered();
+    let spec = &rendered["spec"];
+    assert_eq!(spec["timeout"], "2700s");
+    assert_eq!(spec["serviceAccountName"], "builder");
+    let value = |name: &str| {
+        let params = spec["params"].as_array().unwrap();
+        &params.iter().find(|param| param["name"] == name).unwrap()["value"]
+    };
+    assert_eq!(value("dockerfile"), "Containerfile.release");
+    // An image that a run does not name is the Build's.
+    assert_eq!(value("shp-output-image"), "registry.example/team/app:1.0");
+    assert_eq!(value("shp-output-insecure"), "true");
+    let last = spec["taskSpec"]["steps"].as_array().unwrap().last().unwrap();
+    let args = last["args"].to_string();
+    assert!(
+        args.contains("maintainer=run") && args.contains(r#""--image-timestamp","0""#),
+        "{args}"
+    );
+    let volumes = spec["taskSpec"]["volumes"].to_string();
+    assert!(volumes.contains("other-login") && !volumes.contains("push-login"), "{volumes}");
+}
+
+#[test]
+fn what_looks_like_a_reference_is_passed_in_from_outside() {
+    let rendered = World::multi()
+        .with(|world| world.run["spec"]["paramValues"][0]["value"] = json!("$(params.token)"))
+        .rendered();
+    let build = task(&rendered, "build-linux-amd64");
+    let passed = param(build, "dockerfile").as_str().unwrap().to_owned();
+    assert!(passed.starts_with("$(params.shp-value-"), "{passed}");
+    let name = passed.trim_start_matches("$(params.").trim_end_matches(')');
+    let params = rendered["spec"]["params"].as_array().unwrap();
+    let outside = params.iter().find(|param| param["name"] == name).unwrap();
+    assert_eq!(outside["value"], "$(params.token)");
+}
+
+#[test]
+fn a_plan_is_the_same_every_time_and_differs_by_run() {
+    let world = World::multi();
+    assert_eq!(world.rendered(), world.rendered());
+    let other = world.clone().with(|world| world.run["metadata"]["uid"] = json!("other"));
+    assert_ne!(world.rendered()["metadata"]["name"], other.rendered()["metadata"]["name"]);
+}

@@ -1,0 +1,202 @@
+//! `portolan build plan -f FILE…`
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use portolan_api::ResourceExt as _;
+use portolan_api::build::{Build, BuildRun, BuildRunSpec, ReferencedBuild};
+use portolan_api::document::{self, Resource};
+use portolan_build::plan::{self, Objects, Plan, Refusal, Settings, Work};
+use portolan_build::tekton;
+use portolan_registry::durable;
+use serde_json::{Value, json};
+
+use crate::exit::{Exit, Failure};
+use crate::format::{self, Format};
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  portolan build plan -f build.yaml -f platforms.yaml -f strategy.yaml -o yaml\n\n\
+    The files hold the Build, its BuildRun, the strategy, the ImagePlatformClass and its ImagePlatforms, in any\n\
+    order. Without a BuildRun a plain run of every Build is planned. Exit code 1: at least one run is refused."
+)]
+pub(crate) struct Args {
+    /// A file of resources, or - for stdin (repeatable)
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// The image of the steps that are Portolan's own
+    #[arg(long, value_name = "IMAGE", default_value_t = step_image())]
+    step_image: String,
+    /// Who runs pods of BuildRuns that name nobody; the controller takes `pipeline` or `default`
+    #[arg(long, value_name = "NAME")]
+    service_account: Option<String>,
+    /// How to print the plan
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Yaml)]
+    format: Format,
+}
+
+/// The image of this very version.
+fn step_image() -> String {
+    format!("ghcr.io/portolan-dev/portolan:{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// A run, and what came of planning it.
+struct Planned {
+    run: String,
+    outcome: Result<Plan, Vec<Refusal>>,
+}
+
+impl Planned {
+    /// The object, or the refusals.
+    fn document(&self) -> Value {
+        match &self.outcome {
+            Ok(plan) => tekton::render(plan),
+            Err(refusals) => json!({ "buildRun": self.run, "refusals": refusals }),
+        }
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let row = |phase: &str, task: &str, platform: &str, image: &str, steps: String| {
+            [&self.run, phase, task, platform, image, &steps].map(str::to_owned).to_vec()
+        };
+        let steps = |task: &plan::Task| {
+            task.steps.iter().map(|step| step.name.as_str()).collect::<Vec<_>>().join(" ")
+        };
+        match &self.outcome {
+            Err(refusals) => refusals
+                .iter()
+                .map(|r| row("refused", r.reason.as_str(), "", "", r.message.clone()))
+                .collect(),
+            Ok(Plan { work: Work::Single(task), .. }) => {
+                vec![row("build", &task.name, "", "", steps(task))]
+            }
+            Ok(Plan { work: Work::Multi(phases), .. }) => {
+                let plain =
+                    |phase: &str, task: &plan::Task| row(phase, &task.name, "", "", steps(task));
+                let mut rows: Vec<_> = phases.source.iter().map(|t| plain("source", t)).collect();
+                rows.extend(phases.platforms.iter().map(|p| {
+                    let (platform, image) = (p.platform.to_string(), p.image.to_string());
+                    row("build", &p.task.name, &platform, &image, steps(&p.task))
+                }));
+                rows.push(plain("index", &phases.index));
+                rows.extend(phases.prune.iter().map(|task| plain("finally", task)));
+                rows
+            }
+        }
+    }
+}
+
+pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
+    let mut resources = Vec::new();
+    for file in &args.files {
+        resources.extend(read(file)?);
+    }
+    let (runs, objects) = sort(resources);
+    let runs = if runs.is_empty() { objects.builds.iter().map(plain_run).collect() } else { runs };
+    if runs.is_empty() {
+        let error = anyhow::anyhow!(
+            "the files have neither a BuildRun nor a Build, so there is nothing to plan"
+        );
+        return Err(Failure::usage(error));
+    }
+    let settings = Settings {
+        step_image: args.step_image.clone(),
+        service_account: args.service_account.clone(),
+        created: now(),
+    };
+    let planned: Vec<Planned> = runs
+        .iter()
+        .map(|run| {
+            let near = in_namespace(&objects, run.metadata.namespace.as_deref());
+            Planned { run: run.name_any(), outcome: plan::plan(run, &near, &settings) }
+        })
+        .collect();
+    print(&planned, args.format)?;
+    let refused = planned.iter().any(|planned| planned.outcome.is_err());
+    Ok(if refused { Exit::No } else { Exit::Ok })
+}
+
+fn print(planned: &[Planned], format: Format) -> Result<(), Failure> {
+    let text = match (format, planned) {
+        (Format::Table, _) => {
+            let header = ["BUILDRUN", "PHASE", "TASK", "PLATFORM", "IMAGE", "STEPS"];
+            format::table(&header, planned.iter().flat_map(Planned::rows).collect())
+        }
+        (Format::Json, [one]) => format::json(&one.document())?,
+        (Format::Json, many) => {
+            format::json(&many.iter().map(Planned::document).collect::<Vec<_>>())?
+        }
+        (Format::Yaml, all) => {
+            let documents: Result<Vec<_>, _> =
+                all.iter().map(|planned| format::yaml(&planned.document())).collect();
+            documents?.join("---\n")
+        }
+    };
+    format::write(&text)
+}
+
+fn read(file: &Path) -> Result<Vec<Resource>, Failure> {
+    let limit = document::MAX_BYTES as u64;
+    let bytes = if file == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(Failure::usage)?;
+        bytes
+    } else {
+        let read = durable::read_bounded(file, limit).map_err(Failure::usage)?;
+        read.ok_or_else(|| {
+            Failure::new(Exit::NotFound, anyhow::anyhow!("there is no {}", file.display()))
+        })?
+    };
+    document::read(&bytes).map_err(|error| {
+        Failure::usage(anyhow::Error::new(error).context(file.display().to_string()))
+    })
+}
+
+/// What is run, and what that may refer to. Classes get the status that their controller would
+/// give them.
+fn sort(resources: Vec<Resource>) -> (Vec<BuildRun>, Objects) {
+    let (mut runs, mut objects) = (Vec::new(), Objects::default());
+    for resource in resources {
+        match resource {
+            Resource::Build(build) => objects.builds.push(build),
+            Resource::BuildRun(run) => runs.push(run),
+            Resource::BuildStrategy(strategy) => objects.strategies.push(strategy),
+            Resource::ClusterBuildStrategy(strategy) => objects.cluster_strategies.push(strategy),
+            Resource::ImagePlatform(platform) => objects.image_platforms.push(platform),
+            Resource::ImagePlatformClass(class) => objects.classes.push(class),
+            Resource::Other { api_version, kind } => {
+                format::tell(&format!("note: {kind} of {api_version} is not looked at"));
+            }
+        }
+    }
+    for class in &mut objects.classes {
+        class.status = Some(plan::class_status(class, &objects.image_platforms));
+    }
+    (runs, objects)
+}
+
+/// A run that says nothing of its own.
+fn plain_run(build: &Build) -> BuildRun {
+    let name = Some(build.name_any());
+    let spec: BuildRunSpec = serde_json::from_value(json!({ "build": {} }))
+        .expect("a BuildRun needs nothing but its Build");
+    let spec = BuildRunSpec { build: ReferencedBuild { name, spec: None }, ..spec };
+    let mut run = BuildRun::new(&format!("{}-run", build.name_any()), spec);
+    run.metadata.namespace.clone_from(&build.metadata.namespace);
+    run
+}
+
+/// What a run of this namespace can see. A file need not say a namespace.
+fn in_namespace(objects: &Objects, namespace: Option<&str>) -> Objects {
+    let near = |other: Option<&str>| other.is_none() || namespace.is_none() || other == namespace;
+    let mut seen = objects.clone();
+    seen.builds.retain(|build| near(build.metadata.namespace.as_deref()));
+    seen.strategies.retain(|strategy| near(strategy.metadata.namespace.as_deref()));
+    seen
+}
+
+fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
