@@ -7,6 +7,7 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portolan_core::{Host, Repository};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use zeroize::Zeroizing;
 
@@ -72,7 +73,10 @@ impl ConfigFile {
     }
 
     pub(super) fn parse(bytes: &[u8], path: &Path) -> Result<Self, CredentialError> {
-        serde_json::from_slice(bytes).map_err(|error| malformed(path, &error))
+        let malformed = |error| malformed(path, &error);
+        // A list of nothing would be taken for a file without logins.
+        serde_json::from_slice::<BTreeMap<String, IgnoredAny>>(bytes).map_err(malformed)?;
+        serde_json::from_slice(bytes).map_err(malformed)
     }
 
     /// The form before `auths`: the entries are the file.
