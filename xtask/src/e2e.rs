@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::program::{AGENT, INIT, PORTOLAN, VERIFIER};
+use crate::program::{AGENT, INIT, PORTOLAN, VERIFIER, build_together};
 use crate::suite;
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
@@ -29,9 +29,11 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let mut phases = Phases::default();
     let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
     let programs = phases.time("build programs", || {
+        // The verifier has a client of clusters, which these must do without.
+        let [portolan, agent] = build_together([PORTOLAN, AGENT], &[])?;
         Ok([
-            ("PORTOLAN_BIN", PORTOLAN.build(&[])?),
-            ("PORTOLAN_AGENT_BIN", AGENT.build(&[])?),
+            ("PORTOLAN_BIN", portolan),
+            ("PORTOLAN_AGENT_BIN", agent),
             ("PORTOLAN_VERIFIER_BIN", VERIFIER.build(&[])?),
             ("PORTOLAN_INIT_BIN", INIT.build(&["--release"])?),
         ])

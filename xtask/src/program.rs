@@ -35,25 +35,44 @@ const MUSL: &str = "aarch64-unknown-linux-musl";
 impl Program {
     /// Builds it with these flags; cargo says where it put it.
     pub(crate) fn build(self, flags: &[&str]) -> Result<PathBuf> {
-        let mut command = Command::new(env!("CARGO"));
-        command.args(["build", "--locked", "--package", self.package, "--bin", self.name]);
-        if let Some(target) = self.target {
-            add_target(target)?;
-            command.args(["--target", target]);
-        }
-        let out = command
-            .args(flags)
-            .current_dir(crate::root())
-            .arg("--message-format=json-render-diagnostics")
-            .stderr(Stdio::inherit())
-            .output()
-            .context("start cargo build")?;
-        if !out.status.success() {
-            bail!("{} does not build; see above", self.name);
-        }
-        executable(&String::from_utf8_lossy(&out.stdout), self.name)
-            .with_context(|| format!("cargo named no program {}", self.name))
+        let [path] = build_together([self], flags)?;
+        Ok(path)
     }
+}
+
+/// Builds programs for one target at once. Each alone would have features of libraries of its own,
+/// and so libraries of its own.
+pub(crate) fn build_together<const N: usize>(
+    programs: [Program; N],
+    flags: &[&str],
+) -> Result<[PathBuf; N]> {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["build", "--locked"]);
+    for program in &programs {
+        command.args(["--package", program.package, "--bin", program.name]);
+    }
+    if let Some(target) = programs.iter().find_map(|program| program.target) {
+        add_target(target)?;
+        command.args(["--target", target]);
+    }
+    let out = command
+        .args(flags)
+        .current_dir(crate::root())
+        .arg("--message-format=json-render-diagnostics")
+        .stderr(Stdio::inherit())
+        .output()
+        .context("start cargo build")?;
+    if !out.status.success() {
+        bail!("{} does not build; see above", programs.map(|program| program.name).join(", "));
+    }
+    let messages = String::from_utf8_lossy(&out.stdout);
+    let mut paths = Vec::with_capacity(N);
+    for program in &programs {
+        let path = executable(&messages, program.name)
+            .with_context(|| format!("cargo named no program {}", program.name))?;
+        paths.push(path);
+    }
+    Ok(paths.try_into().expect("one for each"))
 }
 
 /// Asks rustup for the target's libraries; at once when they are there. Without rustup they may be

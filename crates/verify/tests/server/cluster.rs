@@ -198,7 +198,7 @@ async fn nodes_that_come_are_looked_at_and_before_the_first_list_everything_is()
     let api = Api::start().await;
     api.put("/api/v1/nodes/one", node("amd64"));
     api.store().refuse = Some(("/api/v1/nodes".to_owned(), 403));
-    let verifier = bench.start_with("", &tables(&bench, &api, SHORT, "nodes = true\n")).await;
+    let verifier = bench.start_with("", &tables(&bench, &api, LONG, "nodes = true\n")).await;
     let image = bench.image(":v1");
     let yes = async || {
         let said = verifier.ask(V1, &[&image]).await;
