@@ -118,7 +118,7 @@ impl Bench {
         let mut times = [const { Vec::new() }; 3];
         // The first round is for the registry, which reads its files when it is first asked.
         for number in 0..=self.runs {
-            let shapes: [(Who, fn(&str) -> String); 3] =
+            let shapes: [(Who, Key); 3] =
                 [(Who::Ratify, plain), (Who::Ours, for_one), (Who::Ours, for_all)];
             for (at, (who, key)) in shapes.into_iter().enumerate() {
                 let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
@@ -251,8 +251,11 @@ fn ask_many(
     in_turn(&verifier.target, &requests.collect::<Vec<_>>())
 }
 
+/// The key that asks about a reference.
+type Key = fn(&str) -> String;
+
 /// Who is asked what where both are asked for what they look at by themselves.
-fn questions() -> [(Who, fn(&str) -> String); 2] {
+fn questions() -> [(Who, Key); 2] {
     [(Who::Ratify, plain), (Who::Ours, for_one)]
 }
 
