@@ -7,6 +7,7 @@ mod external;
 use std::fs::File;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use portolan_compat::external::policy::Grant;
@@ -315,7 +316,10 @@ fn old_kernel(lacking: &str) -> Option<(tempfile::TempDir, PathBuf)> {
         .expect("it is ours");
     std::os::unix::fs::symlink(runner().helper, dir.path().join("helper")).expect("a link");
     let path = dir.path().join(format!("without-{lacking}"));
-    std::fs::copy(naughty, &path).expect("a copy");
+    // Another process writes it: what this one has open for writing, whoever is started meanwhile by
+    // another test has open too, and nothing is executed that somebody may still write.
+    let copied = Command::new("cp").arg(naughty).arg(&path).status().expect("cp starts");
+    assert!(copied.success(), "cp");
     Some((dir, path))
 }
 
