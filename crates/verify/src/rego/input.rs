@@ -158,7 +158,8 @@ impl SubjectFacts {
         }
     }
 
-    /// About as many bytes as it takes.
+    /// About as many bytes as it takes, for the server's caches.
+    #[cfg(feature = "server")]
     pub(crate) fn bytes(&self) -> usize {
         serde_json::to_vec(self).map_or(usize::MAX, |text| text.len())
     }
