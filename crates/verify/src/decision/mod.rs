@@ -16,6 +16,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use portolan_core::Reference;
 
+#[cfg(feature = "server")]
 pub(crate) use answer::shown;
 pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict, Warning};
 pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
