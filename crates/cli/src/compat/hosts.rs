@@ -1,12 +1,11 @@
 //! The machines that images are checked against: this one, another one's root, recorded facts.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
-use std::thread::{self, JoinHandle};
 
 use portolan_core::platform::HostPlatform;
+use portolan_host::Look;
 use portolan_host::facts::{Facts, Wanted};
-use portolan_host::{Look, OpenRootError};
 
 use crate::context::root_failure;
 use crate::exit::{Exit, Failure};
@@ -25,44 +24,19 @@ pub(crate) enum Machine {
     Recorded { name: String, facts: Box<Facts> },
 }
 
-/// A machine that is being looked at.
-///
-/// Its platform takes as long to find as a registry takes to answer, so a thread of its own does
-/// that meanwhile; whoever asks first waits for it.
-#[derive(Debug)]
-pub(crate) struct Looked {
-    ahead: RefCell<Option<JoinHandle<Result<Look, OpenRootError>>>>,
-    look: OnceCell<Look>,
-}
+/// A machine that was looked at, once somebody asked.
+#[derive(Debug, Default)]
+pub(crate) struct Looked(OnceCell<Look>);
 
 impl Looked {
-    fn begin(root: Option<PathBuf>) -> Self {
-        let look = move || {
-            let look = open(root.as_deref())?;
-            look.host();
-            Ok(look)
-        };
-        // Where there can be no thread, it is looked at when somebody asks.
-        let ahead = thread::Builder::new().name("host".to_owned()).spawn(look).ok();
-        Self { ahead: RefCell::new(ahead), look: OnceCell::new() }
-    }
-
     /// The platform and the facts come from the same look: the longest files are read for both.
     fn at(&self, root: Option<&Path>) -> Result<&Look, Failure> {
-        if let Some(look) = self.look.get() {
+        if let Some(look) = self.0.get() {
             return Ok(look);
         }
-        let look = match self.ahead.take() {
-            Some(ahead) => ahead.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            None => open(root),
-        };
-        let look = look.map_err(root_failure)?;
-        Ok(self.look.get_or_init(|| look))
+        let look = root.map_or_else(Look::here, Look::at).map_err(root_failure)?;
+        Ok(self.0.get_or_init(|| look))
     }
-}
-
-fn open(root: Option<&Path>) -> Result<Look, OpenRootError> {
-    root.map_or_else(Look::here, Look::at)
 }
 
 /// The machines that the command line names: this one, where it names none.
@@ -88,7 +62,7 @@ fn recorded(path: &Path) -> Result<Machine, Failure> {
 impl Machine {
     /// The machine with this root directory, or this one.
     pub(crate) fn of(root: Option<&Path>) -> Self {
-        let looked = Looked::begin(root.map(Path::to_owned));
+        let looked = Looked::default();
         match root {
             None => Self::Here(looked),
             Some(root) => Self::At(root.to_owned(), looked),
