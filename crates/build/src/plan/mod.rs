@@ -22,7 +22,7 @@ use portolan_api::build::{
 };
 use portolan_api::platform::{ImagePlatform, ImagePlatformClass};
 use portolan_api::reason::Reason;
-use portolan_api::{Duration, ResourceExt as _, keys};
+use portolan_api::{Duration, ResourceExt, keys};
 
 pub use class::status as class_status;
 pub use refusal::Refusal;
@@ -71,6 +71,14 @@ pub(crate) struct Strategy<'a> {
     generation: Option<i64>,
     annotations: &'a BTreeMap<String, String>,
     spec: &'a StrategySpec,
+}
+
+impl<'a> Strategy<'a> {
+    fn of(kind: StrategyKind, object: &'a impl ResourceExt, spec: &'a StrategySpec) -> Self {
+        let meta = object.meta();
+        let name = meta.name.as_deref().unwrap_or_default();
+        Self { kind, name, generation: meta.generation, annotations: object.annotations(), spec }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -186,13 +194,7 @@ fn find_strategy<'a>(
                     format!("buildStrategy {name} does not exist in namespace {namespace}"),
                 );
             }
-            found.map(|strategy| Strategy {
-                kind: StrategyKind::Namespaced,
-                name: strategy.metadata.name.as_deref().unwrap_or_default(),
-                generation: strategy.metadata.generation,
-                annotations: strategy.annotations(),
-                spec: &strategy.spec.0,
-            })
+            found.map(|found| Strategy::of(StrategyKind::Namespaced, found, &found.spec.0))
         }
         Some("ClusterBuildStrategy") => {
             let found = objects.cluster_strategies.iter().find(|s| s.name_any() == *name);
@@ -202,13 +204,7 @@ fn find_strategy<'a>(
                     format!("clusterBuildStrategy {name} does not exist"),
                 );
             }
-            found.map(|strategy| Strategy {
-                kind: StrategyKind::Cluster,
-                name: strategy.metadata.name.as_deref().unwrap_or_default(),
-                generation: strategy.metadata.generation,
-                annotations: strategy.annotations(),
-                spec: &strategy.spec.0,
-            })
+            found.map(|found| Strategy::of(StrategyKind::Cluster, found, &found.spec.0))
         }
         Some(other) => {
             refusals.add(

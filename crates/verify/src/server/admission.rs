@@ -6,7 +6,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::config::Tags;
-use super::engine::Told;
+use super::question::Told;
 use super::readers::PodLogins;
 use super::trouble::Trouble;
 use crate::decision::{Answer, Reason, SubjectAnswer, Warning};

@@ -25,9 +25,9 @@ use moka::future::Cache;
 use portolan_core::{Descriptor, Digest};
 
 use super::config::{CacheConfig, Limits, Timeouts};
-use super::engine::Ground;
 use super::metrics::{CacheName, Metrics};
 use super::provider::Shape;
+use super::question::Ground;
 use super::reports::Written;
 use super::trouble::{Code, Trouble};
 use super::work::{MAX_REGISTRIES, Work, host};

@@ -1,4 +1,4 @@
-//! One question about one image, from the caches or from the registry.
+//! One question about one image is answered, from the caches or from the registry.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
-use portolan_core::platform::PartialPlatform;
 use portolan_core::{Digest, Platform, Reference, RegistryReference, Target};
 use portolan_registry::client::Client;
 use portolan_registry::images::Place;
@@ -18,12 +17,13 @@ use super::config::{Exempt, Pods};
 use super::examine::examine;
 use super::keeping::Keeping;
 use super::metrics::{Metrics, Outcome, Selected};
+use super::question::{Asked, Ground, Machines, Told};
 use super::readers::{Asker, Reader};
 use super::trouble::{Code, Trouble};
 use super::watch::{InForce, Watched};
 use crate::collect::Limits;
-use crate::decision::{self, Answer, Question, SubjectAnswer, Verdict};
-use crate::pod::{self, PodSpec};
+use crate::decision::{self, Question, SubjectAnswer};
+use crate::pod;
 use crate::policy::{PlatformDefault, Rule};
 use crate::subject::Subject;
 use crate::subjects::{Contents, Wanted};
@@ -33,98 +33,12 @@ use crate::verify::conclude;
 /// the places in which everybody waits for registries.
 pub(super) const AT_ONCE: usize = 8;
 
-/// A question.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
-    /// Where from.
-    pub(super) namespace: Option<&'a str>,
-    /// About which image.
-    pub(super) reference: &'a Reference,
-    /// For which machines.
-    pub(super) machines: Machines<'a>,
-    /// Whose logins may be used, beside the operator's; none where who asks is not believed.
-    pub(super) asker: Option<Asker<'a>>,
-}
-
-/// The machines that are meant.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Machines<'a> {
-    /// These; where there are none, the policy's own.
-    Named(&'a [PartialPlatform]),
-    /// Those that this pod might run on.
-    Pod(&'a PodSpec),
-}
-
-/// What came of a question.
-#[derive(Debug, Clone)]
-pub(super) enum Told {
-    /// Nobody looked, and why.
-    Exempt(String),
-    /// Somebody did.
-    Answer {
-        answer: Box<Answer>,
-        /// What the reference named is of this type; none where nothing was resolved.
-        media_type: Option<String>,
-        /// How long it may be told again to whoever asks, and on which ground; none where it may not.
-        kept: Option<(Instant, Ground)>,
-    },
-}
-
-/// What an answer rests on beside what is in registries.
-#[derive(Debug, Clone)]
-pub(super) struct Ground {
-    generation: u64,
-    /// The cluster's nodes, where they are watched.
-    nodes: Option<Arc<Known>>,
-}
-
-impl PartialEq for Ground {
-    fn eq(&self, other: &Self) -> bool {
-        let same_nodes = match (&self.nodes, &other.nodes) {
-            (None, None) => true,
-            (Some(one), Some(other)) => Arc::ptr_eq(one, other),
-            _ => false,
-        };
-        self.generation == other.generation && same_nodes
-    }
-}
-
 /// What a question is decided by.
 struct By<'a> {
     rule: &'a Arc<Rule>,
     in_force: &'a InForce,
     ground: Ground,
     mode: &'static str,
-}
-
-impl Told {
-    pub(super) fn is_yes(&self) -> bool {
-        match self {
-            Self::Exempt(_) => true,
-            Self::Answer { answer, .. } => answer.verdict == Verdict::Verified,
-        }
-    }
-
-    /// For who counts.
-    pub(super) fn outcome(&self) -> Outcome {
-        match self {
-            Self::Exempt(_) => Outcome::Exempt,
-            Self::Answer { answer, .. } => match answer.verdict {
-                Verdict::Verified => Outcome::Verified,
-                Verdict::Refused => Outcome::Refused,
-                Verdict::NoPolicy => Outcome::NoPolicy,
-            },
-        }
-    }
-
-    /// Why not, in one line.
-    pub(super) fn reasons(&self) -> String {
-        let Self::Answer { answer, .. } = self else { return String::new() };
-        let subjects = answer.subjects.iter().flat_map(|subject| &subject.reasons);
-        let all: Vec<_> =
-            answer.reasons.iter().chain(subjects).map(|one| one.message.as_str()).collect();
-        all.join("; ")
-    }
 }
 
 /// Everything that answering needs.
@@ -206,7 +120,7 @@ impl Engine {
         let now = Timestamp::now();
         let question = Question { reference, namespace, rule, wanted: &wanted, now };
         let readers = self.readers(asker, remote).await?;
-        let by = By { rule, in_force: &in_force, ground, mode: mode(machines, rule) };
+        let by = By { rule, in_force: &in_force, ground, mode: machines.word(rule) };
         let told = first(&readers, |reader| self.decide_as(spot(reader, remote), &question, &by));
         let mut told = told.await?;
         // What a login of who asks had a part in is kept under that login alone, piece by piece.
@@ -377,18 +291,6 @@ impl Engine {
         let Subject { kind, platform, .. } = subject.clone();
         let value = SubjectAnswer { kind, platform, ..SubjectAnswer::clone(&answer) };
         Ok(Kept { value, until })
-    }
-}
-
-/// Where the machines of a question come from, in a word.
-fn mode(machines: Machines<'_>, rule: &Rule) -> &'static str {
-    match (machines, &rule.platforms) {
-        (Machines::Pod(_), _) => "pod",
-        (Machines::Named([_, ..]), _) => "named",
-        (Machines::Named([]), PlatformDefault::Host) => "host",
-        (Machines::Named([]), PlatformDefault::Nodes) => "nodes",
-        (Machines::Named([]), PlatformDefault::All) => "all",
-        (Machines::Named([]), PlatformDefault::List(_)) => "list",
     }
 }
 

@@ -8,6 +8,7 @@
 //! | `provider` | Gatekeeper's external data: requests and answers as they are written |
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
 //! | `admission` | AdmissionReviews in and out |
+//! | `question` | what is asked, what comes of it, and what that rests on |
 //! | `engine` | one question about one image, from the caches or from the registry |
 //! | `examine` | one subject, its evidence looked for and judged |
 //! | `keeping` | a repository with what is kept of it |
@@ -29,6 +30,7 @@ mod http;
 mod keeping;
 mod metrics;
 mod provider;
+mod question;
 mod readers;
 mod reports;
 mod run;

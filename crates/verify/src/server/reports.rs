@@ -7,9 +7,9 @@ use portolan_core::{Digest, Platform};
 use serde::Serialize;
 
 use super::admission::cut;
-use super::engine::Told;
 use super::metrics::Outcome;
 use super::provider::{Shape, text};
+use super::question::Told;
 use super::trouble::{Code, Trouble};
 use crate::decision::{self, Answer, Reason, SignatureAnswer, SubjectAnswer};
 use crate::subject::Kind;
