@@ -26,3 +26,12 @@ pub const OWN_PREFIXES: [&str; 4] = [
     "build.shipwright.io/",
     "buildrun.shipwright.io/",
 ];
+
+/// The PipelineRun that a TaskRun is part of; Tekton's.
+pub const TEKTON_PIPELINE_RUN: &str = "tekton.dev/pipelineRun";
+/// The task of the pipeline that a TaskRun does; Tekton's.
+pub const TEKTON_PIPELINE_TASK: &str = "tekton.dev/pipelineTask";
+/// The TaskRun that a pod belongs to; Tekton's.
+pub const TEKTON_TASK_RUN: &str = "tekton.dev/taskRun";
+/// Whether a Build's repository is asked for before it is registered.
+pub const VERIFY_REPOSITORY: &str = "build.shipwright.io/verify.repository";

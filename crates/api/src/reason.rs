@@ -140,3 +140,37 @@ impl Serialize for Reason {
         serializer.serialize_str(self.as_str())
     }
 }
+
+/// Words for how a Build or a run goes, beside those that refuse one.
+pub mod outcome {
+    /// A Build can be used; a run made its image.
+    pub const SUCCEEDED: &str = "Succeeded";
+    /// The executor waits.
+    pub const PENDING: &str = "Pending";
+    /// A step or a platform failed.
+    pub const FAILED: &str = "Failed";
+    /// It took too long.
+    pub const TIMEOUT: &str = "BuildRunTimeout";
+    /// Somebody stopped it.
+    pub const CANCELED: &str = "BuildRunCanceled";
+    /// Its executor is gone.
+    pub const EXECUTOR_MISSING: &str = "TaskRunIsMissing";
+    /// A pod was sent away from its node.
+    pub const POD_EVICTED: &str = "PodEvicted";
+    /// A step wanted more memory than it may have.
+    pub const OUT_OF_MEMORY: &str = "StepOutOfMemory";
+    /// A scan found something.
+    pub const VULNERABILITIES: &str = "VulnerabilitiesFound";
+    /// The Build that is run cannot be used.
+    pub const BUILD_REGISTRATION_FAILED: &str = "BuildRegistrationFailed";
+    /// The account that is to run it is missing.
+    pub const ACCOUNT_NOT_FOUND: &str = "ServiceAccountNotFound";
+    /// A config map or secret that is to be mounted is missing.
+    pub const VOLUME_NOT_FOUND: &str = "VolumeDoesNotExist";
+    /// The secret of the source is missing.
+    pub const SOURCE_SECRET_NOT_FOUND: &str = "SpecSourceSecretRefNotFound";
+    /// The secret of the output is missing.
+    pub const OUTPUT_SECRET_NOT_FOUND: &str = "SpecOutputSecretRefNotFound";
+    /// More than one secret is missing.
+    pub const SECRETS_NOT_FOUND: &str = "MultipleSecretRefNotFound";
+}

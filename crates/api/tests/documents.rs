@@ -173,6 +173,9 @@ fn files_are_bounded() {
     assert!(matches!(document::read(&large), Err(ReadError::TooLarge { .. })));
     let many = "---\na: 1\n".replace("a: 1", "apiVersion: v1\nkind: X").repeat(1001);
     assert!(matches!(read(&many), Err(ReadError::TooMany)));
+    let items = vec![json!({"apiVersion": "v1", "kind": "X"}); 1001];
+    let many = json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    assert!(matches!(read(&many), Err(ReadError::TooMany)));
     // Aliases of aliases of aliases: a few lines that would fill any memory.
     let mut bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned();
     for n in 1..12 {
@@ -180,6 +183,29 @@ fn files_are_bounded() {
         bomb.push_str(&format!("a{n}: &a{n} [{items}]\n"));
     }
     assert!(matches!(read(&bomb), Err(ReadError::Yaml { .. })));
+}
+
+#[test]
+fn what_kubectl_prints_of_many_is_read() {
+    let one = json!({
+        "apiVersion": "shipwright.io/v1alpha1", "kind": "ImagePlatform",
+        "metadata": {
+            "name": "p", "uid": "1", "resourceVersion": "2", "generation": 1,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "managedFields": [{"manager": "kubectl", "operation": "Apply", "fieldsV1": {"f:spec": {}}}],
+        },
+        "spec": {"platform": {"os": "linux", "arch": "amd64"}, "nodeSelector": {"a": "b"}},
+    });
+    let list =
+        |items: Value| json!({"apiVersion": "v1", "kind": "List", "items": items}).to_string();
+    let found = read(&list(json!([one, one]))).unwrap();
+    assert!(
+        matches!(found[..], [Resource::ImagePlatform(_), Resource::ImagePlatform(_)]),
+        "{found:?}"
+    );
+    assert_eq!(read(&list(json!([]))).unwrap(), []);
+    // A list of something else is somebody else's, and no list at all is told as what it says it is.
+    assert!(matches!(read(&list(json!("x"))).unwrap()[..], [Resource::Other { .. }]));
 }
 
 fn platform(change: impl Fn(&mut Value)) -> ImagePlatform {

@@ -15,11 +15,13 @@ pub use output::{
     VulnerabilityScan,
 };
 pub use param::{KeyReference, ParamValue, SingleValue};
-pub use run::{BuildRun, BuildRunSpec, BuildRunState, ReferencedBuild, RunRetention, RunSource};
+pub use run::{
+    BuildRun, BuildRunSpec, BuildRunState, ReferencedBuild, RunRetention, RunSource, RunSourceKind,
+};
 pub use source::{Git, Local, OciArtifact, Prune, Source, SourceKind};
 pub use status::{
     BuildRunStatus, Executor, ExecutorKind, Failure, FailureLocation, GitResult, OciArtifactResult,
-    OutputStatus, PlatformState, PlatformStatus, SourceStatus, Vulnerability,
+    OutputStatus, PlatformState, PlatformStatus, SUCCEEDED, SourceStatus, Vulnerability,
 };
 pub use strategy::{
     BuildStrategy, ClusterBuildStrategy, Parameter, ParameterKind, Step, StrategySecurityContext,

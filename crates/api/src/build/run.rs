@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{BuildRunStatus, BuildSpec, Local, OutputOverride, ParamValue, StepResources};
 
 /// One run of a Build.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
 #[kube(
     group = "shipwright.io",
     version = "v1beta1",

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 use super::BuildSpec;
 use crate::condition::Condition;
 
+/// The condition that a run always ends with.
+pub const SUCCEEDED: &str = "Succeeded";
+
 /// How a run goes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -54,7 +54,7 @@ pub enum ReadError {
         found: usize,
     },
     /// More than anybody writes.
-    #[error("it has more than {MAX_OBJECTS} documents")]
+    #[error("it has more than {MAX_OBJECTS} objects")]
     TooMany,
     /// No text.
     #[error("it is not UTF-8")]
@@ -127,17 +127,27 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Resource>, ReadError> {
     let text = std::str::from_utf8(bytes).map_err(ReadError::NotText)?;
     let mut resources = Vec::new();
     for (at, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
-        if at >= MAX_OBJECTS {
-            return Err(ReadError::TooMany);
-        }
         let number = at + 1;
         let value =
             Value::deserialize(document).map_err(|source| ReadError::Yaml { number, source })?;
-        if !value.is_null() {
+        let values = items(value);
+        if at >= MAX_OBJECTS || resources.len() + values.len() > MAX_OBJECTS {
+            return Err(ReadError::TooMany);
+        }
+        for value in values.into_iter().filter(|value| !value.is_null()) {
             resources.push(resource(number, value)?);
         }
     }
     Ok(resources)
+}
+
+/// What `kubectl get` prints of many is one List; its items are what is meant.
+fn items(mut value: Value) -> Vec<Value> {
+    let list = value["apiVersion"] == "v1" && value["kind"] == "List";
+    match value.get_mut("items").filter(|_| list).map(Value::take) {
+        Some(Value::Array(items)) => items,
+        _ => vec![value],
+    }
 }
 
 fn resource(number: usize, mut value: Value) -> Result<Resource, ReadError> {
