@@ -95,10 +95,12 @@ impl Limits {
         serving::Limits {
             max_connections: self.max_connections,
             header_timeout: self.header_timeout,
+            head_timeout: self.header_timeout,
             opening_timeout: self.header_timeout,
             idle_timeout: self.idle_timeout,
             handshake_timeout: self.handshake_timeout,
             shutdown_timeout: self.shutdown_timeout,
+            ..serving::Limits::default()
         }
     }
 }

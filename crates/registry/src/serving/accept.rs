@@ -1,33 +1,41 @@
 //! Connections: accepted within bounds, watched for standstill, ended gracefully.
 
+use std::convert::Infallible;
 use std::future::Future;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::Response;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::Sleep;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
+use super::counted::Counted;
+use super::guard::{Guarded, Patience};
+use super::places::{Activity, Place, Places};
 use super::tls::Tls;
 
 /// Bounds on connections, whoever is at their other end.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections at once; more wait to be accepted.
+    /// Connections at once. Who idles for the longest makes room for more; where all are busy, more
+    /// wait to be accepted.
     pub max_connections: usize,
-    /// How long a request's head may take, and how long a connection may wait for its next
-    /// request.
+    /// How long a connection may wait for its next request.
     pub header_timeout: Duration,
+    /// How long a request's head may take, from its first byte.
+    pub head_timeout: Duration,
     /// How long a connection may take to begin its first request.
     pub opening_timeout: Duration,
     /// How long a peer may leave unread what was written to it.
@@ -36,6 +44,14 @@ pub struct Limits {
     pub handshake_timeout: Duration,
     /// How long requests under way may go on after shutdown was asked for.
     pub shutdown_timeout: Duration,
+    /// Requests at once on one connection of HTTP/2.
+    pub max_streams: u32,
+    /// What may be sent on one of them before it is read; on all of a connection, twice that.
+    pub window: u32,
+    /// What HTTP/1 reads at once, heads and bodies alike.
+    pub read_buffer: usize,
+    /// Of the head of a request of HTTP/2.
+    pub max_head: u32,
 }
 
 impl Default for Limits {
@@ -43,10 +59,18 @@ impl Default for Limits {
         Self {
             max_connections: 1024,
             header_timeout: Duration::from_secs(30),
+            head_timeout: Duration::from_secs(30),
             opening_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(60),
             handshake_timeout: Duration::from_secs(10),
             shutdown_timeout: Duration::from_secs(30),
+            max_streams: 128,
+            // The default of 64 KiB would throttle uploads.
+            window: 4 * 1024 * 1024,
+            // As much as uploads are written in.
+            read_buffer: 512 * 1024,
+            // The longest path, a token of a few kilobytes, a cookie jar.
+            max_head: 64 * 1024,
         }
     }
 }
@@ -66,6 +90,12 @@ enum Accepted {
     Unix(UnixStream),
 }
 
+impl Accepted {
+    fn has_handshake(&self) -> bool {
+        matches!(self, Self::Tcp(_, Some(_)))
+    }
+}
+
 impl Listener {
     async fn accept(&self) -> io::Result<Accepted> {
         match self {
@@ -79,12 +109,25 @@ impl Listener {
     }
 }
 
-/// An HTTP/2 request's head: the longest path, a token of a few kilobytes, a cookie jar.
-const MAX_HEAD: u32 = 64 * 1024;
-/// What HTTP/1 reads at once, heads and bodies alike: as much as uploads are written in.
-const READ_BUFFER: usize = 512 * 1024;
-/// Upload data in flight on one HTTP/2 connection; the default of 64 KiB would throttle it.
-const H2_WINDOW: u32 = 4 * 1024 * 1024;
+/// Whoever answers every request of a connection: each has its own, and none fails.
+pub trait Answers:
+    Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send + 'static>
+    + Clone
+    + Send
+    + 'static
+{
+}
+
+impl<S> Answers for S where
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible, Future: Send + 'static>
+        + Clone
+        + Send
+        + 'static
+{
+}
+
+/// How long a connection that idled may take to end after it was told to.
+const GOODBYE: Duration = Duration::from_secs(5);
 
 /// Accepts until `shutdown`, then waits for what is under way.
 pub async fn run(
@@ -93,18 +136,24 @@ pub async fn run(
     limits: &Limits,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let graceful = GracefulShutdown::new();
-    let places = Arc::new(Semaphore::new(limits.max_connections));
+    run_service(listener, TowerToHyperService::new(router), limits, shutdown).await;
+}
+
+/// The same for who finds its way without a router.
+pub async fn run_service<S: Answers>(
+    listener: Listener,
+    service: S,
+    limits: &Limits,
+    shutdown: impl Future<Output = ()> + Send,
+) {
+    let places = Places::new(limits.max_connections);
+    let handshakes = Places::new(limits.max_connections);
     let builder = Arc::new(builder(limits));
+    let ending = CancellationToken::new();
     let mut connections = JoinSet::new();
     let mut shutdown = pin!(shutdown);
     loop {
         while connections.try_join_next().is_some() {}
-        let place = tokio::select! {
-            place = Arc::clone(&places).acquire_owned() => place,
-            () = &mut shutdown => break,
-        };
-        let Ok(place) = place else { break };
         let stream = tokio::select! {
             accepted = listener.accept() => accepted,
             () = &mut shutdown => break,
@@ -118,21 +167,25 @@ pub async fn run(
                 continue;
             }
         };
+        // Who is silent in a handshake takes nobody's place that is past it.
+        let pool = if stream.has_handshake() { &handshakes } else { &places };
+        let place = tokio::select! {
+            place = pool.take() => place,
+            () = &mut shutdown => break,
+        };
         let connection = Connection {
             builder: Arc::clone(&builder),
-            router: router.clone(),
-            watcher: graceful.watcher(),
-            idle: limits.idle_timeout,
-            opening: limits.opening_timeout,
-            handshake: limits.handshake_timeout,
+            service: service.clone(),
+            places: Arc::clone(&places),
+            ending: ending.clone(),
+            limits: limits.clone(),
         };
-        connections.spawn(async move {
-            connection.serve(stream).await;
-            drop(place);
-        });
+        connections.spawn(connection.serve(stream, place));
     }
     drop(listener);
-    if tokio::time::timeout(limits.shutdown_timeout, graceful.shutdown()).await.is_err() {
+    ending.cancel();
+    let ended = async { while connections.join_next().await.is_some() {} };
+    if tokio::time::timeout(limits.shutdown_timeout, ended).await.is_err() {
         tracing::warn!("requests under way are cut off");
     }
     connections.shutdown().await;
@@ -144,157 +197,102 @@ fn builder(limits: &Limits) -> Builder<TokioExecutor> {
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_timeout)
-        .max_buf_size(READ_BUFFER);
+        .max_buf_size(limits.read_buffer);
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_header_list_size(MAX_HEAD)
-        .initial_stream_window_size(H2_WINDOW)
-        .initial_connection_window_size(H2_WINDOW * 2)
-        .max_concurrent_streams(128)
+        .max_header_list_size(limits.max_head)
+        .initial_stream_window_size(limits.window)
+        .initial_connection_window_size(limits.window.saturating_mul(2))
+        .max_concurrent_streams(limits.max_streams)
         .keep_alive_interval(limits.header_timeout)
         .keep_alive_timeout(limits.header_timeout);
     builder
 }
 
-struct Connection {
+struct Connection<S> {
     builder: Arc<Builder<TokioExecutor>>,
-    router: Router,
-    watcher: Watcher,
-    idle: Duration,
-    opening: Duration,
-    handshake: Duration,
+    service: S,
+    places: Arc<Places>,
+    ending: CancellationToken,
+    limits: Limits,
 }
 
-impl Connection {
-    async fn serve(self, stream: Accepted) {
+impl<S: Answers> Connection<S> {
+    async fn serve(self, stream: Accepted, place: Place) {
         let (stream, tls) = match stream {
-            Accepted::Unix(stream) => return self.speak(stream).await,
+            Accepted::Unix(stream) => return self.speak(stream, place).await,
             Accepted::Tcp(stream, tls) => (stream, tls),
         };
         // Answers are written whole; waiting to fill a packet only delays them.
         let _ = stream.set_nodelay(true);
-        let Some(tls) = tls else { return self.speak(stream).await };
-        let handshake = tls.acceptor().accept(stream);
-        match tokio::time::timeout(self.handshake, handshake).await {
-            Ok(Ok(stream)) => self.speak(stream).await,
+        let Some(tls) = tls else { return self.speak(stream, place).await };
+        let handshake = async {
+            let stream = tls.acceptor().accept(stream).await?;
+            // Where all places are busy, it waits here, among those who are not past this.
+            io::Result::Ok((stream, self.places.take().await))
+        };
+        let done = tokio::select! {
+            done = tokio::time::timeout(self.limits.handshake_timeout, handshake) => done,
+            () = place.activity.gives_way() => return,
+            () = self.ending.cancelled() => return,
+        };
+        drop(place);
+        match done {
+            Ok(Ok((stream, place))) => self.speak(stream, place).await,
             Ok(Err(error)) => tracing::debug!(%error, "TLS handshake failed"),
             Err(_) => tracing::debug!("TLS handshake took too long"),
         }
     }
 
-    async fn speak<S>(self, stream: S)
+    /// Until it ends, idles for too long, makes room for another or everything ends.
+    async fn speak<T>(self, stream: T, place: Place)
     where
-        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let stream = Guarded::new(stream, self.idle, self.opening);
-        let service = TowerToHyperService::new(self.router);
-        let connection =
-            self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service).into_owned();
-        if let Err(error) = self.watcher.watch(connection).await {
-            // Clients hang up all the time; the access log tells what was answered.
-            tracing::debug!(error, "connection ended early");
+        let Limits { header_timeout, head_timeout, opening_timeout, idle_timeout, .. } =
+            self.limits;
+        let patience =
+            Patience { idle: idle_timeout, opening: opening_timeout, head: head_timeout };
+        let activity = &place.activity;
+        let stream = Guarded::new(stream, patience, Arc::clone(activity));
+        let service = Counted { service: self.service, activity: Arc::clone(activity) };
+        let connection = self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        let mut connection = pin!(connection.into_owned());
+        let mut idles = pin!(tokio::time::sleep(header_timeout));
+        let (mut ends, mut let_go) = (false, false);
+        loop {
+            tokio::select! {
+                ended = connection.as_mut() => {
+                    if let Err(error) = ended {
+                        // Clients hang up all the time; the access log tells what was answered.
+                        tracing::debug!(error, "connection ended early");
+                    }
+                    return;
+                }
+                () = self.ending.cancelled(), if !ends => {
+                    ends = true;
+                    connection.as_mut().graceful_shutdown();
+                }
+                () = activity.gives_way() => {
+                    return tracing::debug!("an idle connection made room for another");
+                }
+                () = idles.as_mut() => match (longer(activity, header_timeout), let_go) {
+                    (Some(longer), _) => idles.as_mut().reset(Instant::now() + longer),
+                    (None, true) => return,
+                    (None, false) => {
+                        let_go = true;
+                        connection.as_mut().graceful_shutdown();
+                        idles.as_mut().reset(Instant::now() + GOODBYE);
+                    }
+                },
+            }
         }
     }
 }
 
-/// How many bytes it takes to see which version of HTTP a client speaks: the preface of HTTP/2.
-const PREFACE: usize = 24;
-
-/// A stream whose peer must keep it moving where nobody else watches: it must begin to speak,
-/// and it must take what is written to it. One that does neither would otherwise hold its
-/// connection and its buffers for ever.
-struct Guarded<S> {
-    stream: S,
-    idle: Duration,
-    /// Runs while a write waits.
-    stuck: Option<Pin<Box<Sleep>>>,
-    /// Runs until the client has said enough for its version to be known; from then on the
-    /// limits of that version apply.
-    opening: Option<Pin<Box<Sleep>>>,
-    received: usize,
-}
-
-impl<S> Guarded<S> {
-    fn new(stream: S, idle: Duration, opening: Duration) -> Self {
-        let opening = Some(Box::pin(tokio::time::sleep(opening)));
-        Self { stream, idle, stuck: None, opening, received: 0 }
-    }
-
-    fn watch_write<T>(
-        &mut self,
-        context: &mut Context<'_>,
-        poll: Poll<io::Result<T>>,
-    ) -> Poll<io::Result<T>> {
-        if poll.is_ready() {
-            self.stuck = None;
-            return poll;
-        }
-        let idle = self.idle;
-        let stuck = self.stuck.get_or_insert_with(|| Box::pin(tokio::time::sleep(idle)));
-        timed_out(stuck, context)
-    }
-}
-
-/// An error once the time is over.
-fn timed_out<T>(timer: &mut Pin<Box<Sleep>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-    match timer.as_mut().poll(context) {
-        Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-        Poll::Pending => Poll::Pending,
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let poll = Pin::new(&mut self.stream).poll_read(context, buffer);
-        if self.opening.is_none() {
-            return poll;
-        }
-        self.received += buffer.filled().len() - before;
-        if self.received >= PREFACE {
-            self.opening = None;
-        }
-        match (&mut self.opening, &poll) {
-            (Some(opening), Poll::Pending) => timed_out(opening, context),
-            _ => poll,
-        }
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Guarded<S> {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.watch_write(context, poll)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let poll = Pin::new(&mut self.stream).poll_write_vectored(context, slices);
-        self.watch_write(context, poll)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let poll = Pin::new(&mut self.stream).poll_flush(context);
-        self.watch_write(context, poll)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
+/// How much longer a connection may idle; none where it did for long enough.
+fn longer(activity: &Activity, most: Duration) -> Option<Duration> {
+    let idle = activity.idle_since().map_or(Duration::ZERO, |since| since.elapsed());
+    most.checked_sub(idle).filter(|left| !left.is_zero())
 }

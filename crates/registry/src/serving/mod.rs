@@ -2,7 +2,12 @@
 //! the network or from this machine, TLS with or without certificates of clients.
 
 mod accept;
+mod counted;
+mod guard;
+mod places;
+#[cfg(test)]
+mod tests;
 mod tls;
 
-pub use accept::{Limits, Listener, run};
+pub use accept::{Answers, Limits, Listener, run, run_service};
 pub use tls::{Identity, Renewer, Tls, TlsError, TlsFiles, TlsVersion};

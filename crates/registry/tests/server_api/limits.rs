@@ -104,15 +104,42 @@ async fn a_client_that_never_reads_is_let_go() {
 }
 
 #[tokio::test]
-async fn connections_beyond_the_bound_wait_for_their_turn() {
-    let (_root, registry) = with(|c| c.limits.max_connections = 1).await;
-    let first = TcpStream::connect(registry.address).await.unwrap();
+async fn connections_beyond_the_bound_wait_while_all_are_busy() {
+    let (_root, registry) = with(|c| c.limits.max_connections = 2).await;
+    let session = registry.session("a").await;
+    let mut uploads = Vec::new();
+    for _ in 0..2 {
+        let mut stream = TcpStream::connect(registry.address).await.unwrap();
+        let head = format!("PATCH {session} HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nab");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        uploads.push(stream);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let mut second = TcpStream::connect(registry.address).await.unwrap();
     second.write_all(b"GET /v2/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     let wait = tokio::time::timeout(Duration::from_millis(300), second.read_to_string(&mut answer));
     assert!(wait.await.is_err(), "nobody answers while the place is taken");
-    drop(first);
+    drop(uploads);
     second.read_to_string(&mut answer).await.unwrap();
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn who_idles_for_the_longest_makes_room_for_who_comes() {
+    let (_root, registry) = with(|c| c.limits.max_connections = 2).await;
+    let mut idle = Vec::new();
+    for _ in 0..5 {
+        idle.push(TcpStream::connect(registry.address).await.unwrap());
+    }
+    let mut late = TcpStream::connect(registry.address).await.unwrap();
+    late.write_all(b"GET /v2/ HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await.unwrap();
+    let mut answer = String::new();
+    let read = tokio::time::timeout(Duration::from_secs(5), late.read_to_string(&mut answer));
+    read.await.unwrap().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // The first that came is gone.
+    let end =
+        tokio::time::timeout(Duration::from_secs(5), idle[0].read(&mut [0; 8])).await.unwrap();
+    assert!(matches!(end, Ok(0) | Err(_)), "{end:?}");
 }

@@ -94,6 +94,11 @@ impl ConfigFile {
             .filter(|name| !name.is_empty())
     }
 
+    /// Whom the file itself has entries for.
+    pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
+        self.auths.keys().map(String::as_str)
+    }
+
     /// What the file itself holds for this host, or closest to this repository.
     pub(super) fn entry(
         &self,

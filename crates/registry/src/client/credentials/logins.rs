@@ -53,6 +53,11 @@ impl Logins {
     ) -> Result<Option<Credential>, CredentialError> {
         self.file.entry(&self.place, host, Some(repository))
     }
+
+    /// Whom it has logins for, as it writes them, shortened and at most twenty.
+    pub fn hosts(&self) -> Vec<String> {
+        self.file.keys().take(20).map(|key| key.chars().take(256).collect()).collect()
+    }
 }
 
 #[cfg(test)]
