@@ -64,3 +64,37 @@ pub enum Content {
         bytes: Bytes,
     },
 }
+
+/// How a signature or attestation is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SignatureKind {
+    /// As a layer of cosign 2.
+    Layer,
+    /// As a Sigstore bundle.
+    Bundle,
+    /// As the Notary Project does.
+    Notation,
+}
+
+impl Content {
+    /// How many bytes have to be read to judge it.
+    pub fn size(&self) -> usize {
+        match self {
+            Self::SimpleSigning { payload: bytes, .. }
+            | Self::Attestation { envelope: bytes, .. }
+            | Self::Bundle(bytes)
+            | Self::Notation { envelope: bytes, .. }
+            | Self::Document { bytes, .. } => bytes.len(),
+        }
+    }
+
+    /// None where it is not signed by itself.
+    pub fn kind(&self) -> Option<SignatureKind> {
+        match self {
+            Self::SimpleSigning { .. } | Self::Attestation { .. } => Some(SignatureKind::Layer),
+            Self::Bundle(_) => Some(SignatureKind::Bundle),
+            Self::Notation { .. } => Some(SignatureKind::Notation),
+            Self::Document { .. } => None,
+        }
+    }
+}

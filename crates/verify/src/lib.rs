@@ -17,6 +17,7 @@ pub mod notation;
 pub mod pod;
 pub mod policy;
 pub mod rego;
+mod report;
 #[cfg(feature = "server")]
 pub mod server;
 pub mod sign;

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use portolan_verify::server::{self, Config};
+use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
@@ -45,7 +46,7 @@ fn main() -> ExitCode {
     match start(&Args::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", portolan_core::causes::chain(&*error));
             ExitCode::FAILURE
         }
     }
@@ -54,13 +55,20 @@ fn main() -> ExitCode {
 fn start(args: &Args) -> anyhow::Result<()> {
     log(args.log_format)?;
     let config = Config::load(&args.config)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    runtime.context("start the async runtime")?.block_on(async {
+    runtime(config.limits.threads).context("start the async runtime")?.block_on(async {
         let ending = CancellationToken::new();
         watch_signals(ending.clone())?;
         server::start(&config, ending).await?.wait().await;
         Ok(())
     })
+}
+
+/// One thread needs nobody to share its work out.
+fn runtime(threads: usize) -> std::io::Result<Runtime> {
+    match threads {
+        1 => Builder::new_current_thread().enable_all().build(),
+        threads => Builder::new_multi_thread().worker_threads(threads).enable_all().build(),
+    }
 }
 
 fn log(format: LogFormat) -> anyhow::Result<()> {

@@ -69,7 +69,7 @@ async fn look(
     limits: &Limits,
 ) -> Result<SubjectAnswer, CollectError> {
     let Question { rule, now, .. } = *question;
-    let found = collect(place, subject, Sought::everything(), limits).await?;
+    let found = collect(place, subject, Sought::everything(rule), limits).await?;
     let examined = Examined::new(rule, subject.clone(), found, now);
     Ok(decision::decide_subject(rule, &examined, now))
 }

@@ -335,3 +335,20 @@ proptest::proptest! {
         }
     }
 }
+
+#[test]
+fn what_a_statement_says_is_not_read_before_its_signature_counts() {
+    let (key, stranger, image) = (key(), key(), subject("image"));
+    // Deeper than anybody reads.
+    let deep = format!("{}0{}", "[".repeat(300), "]".repeat(300));
+    let said = statement(&image.descriptor.digest, "https://example/predicate");
+    let payload = said.to_string().replace(r#"{"answer":42}"#, &deep).into_bytes();
+    assert!(payload.len() > 600);
+    let by = |key: &PrivateKey| {
+        let sealed = envelope(&payload, |message| key.sign(message).unwrap());
+        as_bundle(&bundle(json!({"publicKey": {"hint": ""}}), ("dsseEnvelope", sealed)))
+    };
+    let authority = trusting(&[&key]);
+    assert_eq!(refused(judge(&authority, &image, by(&stranger))).code, RefusalCode::BadSignature);
+    assert_eq!(refused(judge(&authority, &image, by(&key))).code, RefusalCode::Malformed);
+}

@@ -4,19 +4,18 @@
 mod support;
 
 use portolan_core::Digest;
-use portolan_verify::authority::{Claim, RefusalCode};
+use portolan_verify::authority::{Claim, Judgement, RefusalCode};
 use portolan_verify::cosign::{CERTIFICATE, LOG_ENTRY, Payload};
 use portolan_verify::evidence::Content;
 use portolan_verify::sigstore::{
-    KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, Statement, TrustedRoot,
-    TrustedRootError,
+    KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, TrustedRoot, TrustedRootError,
 };
 use portolan_verify::subject::Subject;
 use serde_json::{Value, json};
-use support::fulcio::{Fulcio, Identity};
+use support::fulcio::{Fulcio, Identity, layer, sealed};
 use support::{
-    Log, NOON, accepted, as_bundle, b64, bundle, dsse_entry, envelope, hashedrekord, judge,
-    key_bundle, refused, root, root_json, signed, simple, statement, subject,
+    Log, NOON, accepted, as_bundle, b64, dsse_entry, envelope, judge, key_bundle, refused, root,
+    root_json, signed, simple, statement, subject,
 };
 
 const ALICE: &str = "alice@example.com";
@@ -57,24 +56,6 @@ fn exact(text: &str) -> Match {
 
 fn expression(text: &str) -> Match {
     Match::Regex(regex::Regex::new(text).unwrap())
-}
-
-/// As cosign 2 keeps it.
-fn layer(who: &Identity, digest: &Digest, log: &Log, time: i64) -> Content {
-    let payload = Payload::new(digest, "registry.example/app").to_vec();
-    let signature = who.key.sign(&payload).unwrap();
-    let entry = log.annotation(&hashedrekord(&payload, &signature, &who.pem()), time);
-    simple(&payload, &signature, &[(CERTIFICATE, who.pem()), (LOG_ENTRY, entry)])
-}
-
-/// As cosign 3 keeps it.
-fn sealed(who: &Identity, digest: &Digest, log: &Log, time: i64) -> Value {
-    let payload = Statement::signature(digest).to_vec();
-    let envelope = envelope(&payload, |message| who.key.sign(message).unwrap());
-    let entry = log.entry(&dsse_entry(&envelope, &who.pem()), time);
-    let certificate = json!({"rawBytes": b64(&who.certificate)});
-    let material = json!({"certificate": certificate, "tlogEntries": [entry]});
-    bundle(material, ("dsseEnvelope", envelope))
 }
 
 fn both(who: &Identity, image: &Subject, log: &Log, time: i64) -> [Content; 2] {
@@ -269,6 +250,59 @@ fn an_attestation_of_cosign_2_is_held_to_certificate_and_log() {
     ] {
         let refusal = refused(judge(&world.alice(), &image, said(content, log, time)));
         assert_eq!(refusal.code, code, "{refusal}");
+    }
+}
+
+fn recorded(name: &str) -> Vec<u8> {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/sigstore");
+    std::fs::read(folder.join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// What Sigstore's own instances certified and logged (`fixtures/sigstore/README.md`).
+#[test]
+fn what_the_instances_of_sigstore_recorded_is_accepted() {
+    let package = "sha256:54303491a8418fbed24344b513546182c29b43bf282ceb433af65e2299f9271f";
+    let blob = Digest::sha256(&recorded("blob.txt")).to_string();
+    let action = "https://github.com/prefix-dev/sigstore-example/.github/workflows/action.yaml@refs/heads/main";
+    let actions = "https://token.actions.githubusercontent.com";
+    for (bundle, instance, digest, identity, issuer) in [
+        ("conda.json", "public-good.json", package, action, actions),
+        (
+            "blob.json",
+            "public-good.json",
+            &blob,
+            "w.vollprecht@gmail.com",
+            "https://github.com/login/oauth",
+        ),
+        (
+            "conda-rekor2.json",
+            "staging.json",
+            package,
+            "jku@goto.fi",
+            "https://github.com/login/oauth",
+        ),
+    ] {
+        let trusted = TrustedRoot::from_json(&recorded(instance)).unwrap();
+        let trusting = |identity: &str, issuer: &str| {
+            let options = KeylessOptions::default();
+            KeylessAuthority::new(exact(identity), exact(issuer), trusted.clone(), options).unwrap()
+        };
+        let mut image = subject("image");
+        image.descriptor.digest = digest.parse().unwrap();
+        let content = || Content::Bundle(recorded(bundle).into());
+        let good = match judge(&trusting(identity, issuer), &image, content()) {
+            Judgement::Accepted(good) => good,
+            Judgement::Refused(refusal) => panic!("{bundle}: {refusal}"),
+        };
+        assert_eq!(good.signer, identity, "{bundle}");
+        assert!(good.signed_at.is_some(), "{bundle}");
+        // It speaks of nothing else, and for nobody else.
+        let refusal = refused(judge(&trusting(identity, issuer), &subject("image"), content()));
+        assert_eq!(refusal.code, RefusalCode::OtherSubject, "{bundle}: {refusal}");
+        let refusal = refused(judge(&trusting("x@example.com", issuer), &image, content()));
+        assert_eq!(refusal.code, RefusalCode::OtherSigner, "{bundle}: {refusal}");
+        let own = World::new().trusting(exact(identity), exact(issuer));
+        refused(judge(&own, &image, content()));
     }
 }
 

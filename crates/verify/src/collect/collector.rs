@@ -135,8 +135,13 @@ impl<'a> Collector<'a> {
             }
             Err(error) => error,
         };
+        // Where a document may say no, one that cannot be had may be the one.
+        let may_be_passed_over = self.sought.more_only_helps();
         match (&target, error.class()) {
             (Target::Tag(_), ErrorClass::NotFound) => Ok(None),
+            (Target::Digest(_), _) if !may_be_passed_over => {
+                Err(self.unreadable(target.to_string(), error))
+            }
             (Target::Digest(artifact), ErrorClass::NotFound) => {
                 let why = "it is listed, but it is not there".to_owned();
                 Ok(Some((carrier, Err(PassedOver { artifact: *artifact, why }))))
@@ -193,13 +198,9 @@ impl<'a> Collector<'a> {
             for layer in &artifact.manifest.layers {
                 match layers::of(&artifact.manifest, layer) {
                     Some(used) if !self.sought.has(used) => unsought = true,
-                    Some(_) if layer.size > limits.blob => passed_over.push(PassedOver {
-                        artifact: artifact.digest,
-                        why: format!(
-                            "its layer {} has {} bytes, more than the {} that are read",
-                            layer.digest, layer.size, limits.blob
-                        ),
-                    }),
+                    Some(_) if layer.size > limits.blob => {
+                        passed_over.push(self.too_large(artifact, layer)?);
+                    }
                     Some(used) => pieces.push((artifact, layer, used)),
                     None => {}
                 }
@@ -220,6 +221,27 @@ impl<'a> Collector<'a> {
         let total = pieces.iter().map(|(_, layer, _)| layer.size).fold(0, u64::saturating_add);
         self.spend(total)?;
         Ok(pieces)
+    }
+
+    /// A signature that nobody reads is one less. A document that nobody reads may be the one that
+    /// says no.
+    fn too_large(
+        &self,
+        artifact: &Artifact,
+        layer: &Descriptor,
+    ) -> Result<PassedOver, CollectError> {
+        let (digest, size, limit) = (layer.digest, layer.size, self.limits.blob);
+        match self.sought.more_only_helps() {
+            true => Ok(PassedOver {
+                artifact: artifact.digest,
+                why: format!(
+                    "its layer {digest} has {size} bytes, more than the {limit} that are read"
+                ),
+            }),
+            false => {
+                Err(CollectError::TooLarge { subject: self.subject, layer: digest, size, limit })
+            }
+        }
     }
 
     async fn piece(

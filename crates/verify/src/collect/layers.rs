@@ -6,12 +6,11 @@ use portolan_core::{Descriptor, Manifest};
 
 use crate::cosign::SIMPLE_SIGNING;
 use crate::evidence::Content;
+use crate::notation;
 
 const DSSE: &str = "application/vnd.dsse.envelope.v1+json";
 /// What comes after it is the version, in one of two spellings.
 const BUNDLE: &str = "application/vnd.dev.sigstore.bundle";
-const NOTATION: &str = "application/vnd.cncf.notary.signature";
-const NOTATION_ENVELOPES: [&str; 2] = ["application/jose+json", "application/cose"];
 /// When an artifact says it was made.
 const CREATED: &str = "org.opencontainers.image.created";
 
@@ -43,8 +42,8 @@ pub(super) fn of(manifest: &Manifest, layer: &Descriptor) -> Option<Use> {
         SIMPLE_SIGNING => Some(Use::SimpleSigning),
         DSSE => Some(Use::Attestation),
         _ if media_type.starts_with(BUNDLE) => Some(Use::Bundle),
-        _ if artifact_type == NOTATION => {
-            NOTATION_ENVELOPES.contains(&media_type).then_some(Use::Notation)
+        _ if artifact_type == notation::SIGNATURE_ARTIFACT => {
+            [notation::JWS, notation::COSE].contains(&media_type).then_some(Use::Notation)
         }
         _ if is_document(media_type) || is_document(artifact_type) => Some(Use::Document),
         _ => None,

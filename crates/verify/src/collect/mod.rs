@@ -38,7 +38,7 @@ pub struct Limits {
     pub referrers: usize,
     /// Signatures, attestations and documents in all of them, with what is passed over.
     pub pieces: usize,
-    /// Bytes of one of these.
+    /// Bytes of one of these. What is larger is passed over where more can only help, else an error.
     pub blob: u64,
     /// Bytes of all together, with the manifests that they came in.
     pub total: u64,
@@ -113,6 +113,22 @@ pub enum CollectError {
         /// The bound.
         limit: u64,
     },
+    /// One piece is more than anybody reads, and what it says may be what matters.
+    #[error(
+        "{layer}, which is attached to {subject}, has {size} bytes, more than the {limit} that are read of one \
+         document, and the policy has to see all of them; delete it if it is out of date, or raise the bound \
+         (limits.document_bytes of the verifier, --document-bytes of `verify image`)"
+    )]
+    TooLarge {
+        /// Of whom.
+        subject: Digest,
+        /// What.
+        layer: Digest,
+        /// Its bytes.
+        size: u64,
+        /// The bound.
+        limit: u64,
+    },
 }
 
 impl CollectError {
@@ -124,7 +140,7 @@ impl CollectError {
                 ErrorClass::NotFound => ErrorClass::Transport,
                 class => class,
             },
-            Self::TooMuch { .. } => ErrorClass::BadInput,
+            Self::TooMuch { .. } | Self::TooLarge { .. } => ErrorClass::BadInput,
         }
     }
 }

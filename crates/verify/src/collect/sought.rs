@@ -8,6 +8,8 @@ use crate::policy::Rule;
 pub struct Sought {
     attestations: bool,
     documents: bool,
+    /// What one more piece says may turn a yes into a no.
+    more_may_hurt: bool,
 }
 
 /// Where it is looked for.
@@ -35,9 +37,9 @@ impl Carriers {
 }
 
 impl Sought {
-    /// All there is, for who wants to have it explained.
-    pub fn everything() -> Self {
-        Self { attestations: true, documents: true }
+    /// All there is, for who wants to have a decision by `rule` explained.
+    pub fn everything(rule: &Rule) -> Self {
+        Self { attestations: true, documents: true, ..Self::of(rule) }
     }
 
     /// What a decision by `rule` can depend on.
@@ -58,19 +60,15 @@ impl Sought {
             rego,
         } = rule;
         // What a program makes of more evidence nobody knows.
-        if rego.is_some() {
-            return Self::everything();
-        }
-        Self {
-            attestations: !attestations.is_empty() || sbom.is_some() || vulnerabilities.is_some(),
-            documents: sbom.is_some() || vulnerabilities.is_some(),
-        }
+        let documents = rego.is_some() || sbom.is_some() || vulnerabilities.is_some();
+        let attestations = documents || !attestations.is_empty();
+        Self { attestations, documents, more_may_hurt: documents }
     }
 
     /// Whether more evidence can only help: then a yes by some of it is a yes by all of it. What a
     /// document says may turn a yes into a no, so all of them must be seen.
     pub fn more_only_helps(self) -> bool {
-        !self.documents
+        !self.more_may_hurt
     }
 
     /// Whether a layer that is used so is looked for.

@@ -9,6 +9,7 @@ use serde::{Serialize, Serializer};
 
 use crate::authority::RefusalCode;
 use crate::collect::PassedOver;
+use crate::evidence::SignatureKind;
 use crate::policy::IndexPolicy;
 use crate::rego::SubjectFacts;
 use crate::subject::Kind;
@@ -151,6 +152,9 @@ pub struct SignatureAnswer {
     /// The tag it was found under; none where it was listed as a referrer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag: Option<String>,
+    /// How it is kept.
+    #[serde(skip)]
+    pub kind: SignatureKind,
     /// Who was asked: a name of the policy.
     pub signer: String,
     /// Whether it counts.

@@ -62,7 +62,7 @@ fn counted<'a>(
     is_type: impl Fn(&str) -> bool,
 ) -> Result<Vec<Counted<'a>>, Reason> {
     let is_required = |signer: &str| match &rule.require {
-        Some(require) => require.parts().iter().any(|part| part.of().iter().any(|s| s == signer)),
+        Some(require) => require.names().any(|name| name == signer),
         None => allow_unsigned,
     };
     let signed = examined.accepted().filter(|(signer, accepted)| match &accepted.claim {
@@ -94,7 +94,11 @@ fn counted<'a>(
         }));
     }
     match all.is_empty() {
-        true => Err(Reason::new(ReasonCode::DocumentMissing, "no such document is attached")),
+        true => {
+            let kinds = predicates.join(" or ");
+            let message = format!("no document of the kind {kinds} is attached");
+            Err(Reason::new(ReasonCode::DocumentMissing, message))
+        }
         false => Ok(all),
     }
 }
@@ -136,7 +140,7 @@ fn clean_newest(
             let when = match (oldest, future) {
                 (_, true) => "in the future".to_owned(),
                 (Some(time), _) => format!("at {time}"),
-                (None, _) => "at a time that it, or not every signer, says".to_owned(),
+                (None, _) => "at a time that nobody says, or not every signer".to_owned(),
             };
             let message =
                 format!("the newest list of weaknesses was made {when}, and it may be {age:#} old");

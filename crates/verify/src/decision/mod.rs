@@ -16,7 +16,6 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use portolan_core::Reference;
 
-#[cfg(feature = "server")]
 pub(crate) use answer::shown;
 pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict, Warning};
 pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
@@ -24,7 +23,7 @@ pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
 use self::quorum::{Vote, unmet};
 use crate::authority::{Accepted, Claim, Judgement};
 use crate::collect::{Collected, PassedOver};
-use crate::evidence::{Carrier, Content, Evidence};
+use crate::evidence::{Carrier, Evidence, SignatureKind};
 use crate::policy::{AttestationRule, IndexPolicy, Requirement, Rule};
 use crate::rego::{Input, RegoPolicy, Ruling, SubjectFacts};
 use crate::subject::{Kind, Subject};
@@ -37,6 +36,8 @@ pub struct Judged {
     pub artifact: portolan_core::Digest,
     /// How that was found.
     pub carrier: Carrier,
+    /// How it is kept.
+    pub kind: SignatureKind,
     /// A name of the policy.
     pub signer: String,
     /// What they say.
@@ -62,16 +63,17 @@ impl Examined {
         let Collected { evidence, mut passed_over } = found;
         let (mut judged, mut documents) = (Vec::new(), Vec::new());
         for piece in evidence {
-            if matches!(piece.content, Content::Document { .. }) {
+            let Some(kind) = piece.content.kind() else {
                 documents.push(piece);
                 continue;
-            }
+            };
             let before = judged.len();
             for signer in &rule.signers {
                 let judgement = signer.authority.judge(&subject, &piece, now);
                 judged.extend(judgement.map(|judgement| Judged {
                     artifact: piece.artifact,
                     carrier: piece.carrier.clone(),
+                    kind,
                     signer: signer.name.clone(),
                     judgement,
                 }));
@@ -328,9 +330,7 @@ fn missing_signers<'a>(
     signed: impl Iterator<Item = (&'a str, &'a Accepted)>,
     examined: &Examined,
 ) -> Option<Reason> {
-    let (part, found) = unmet(require, &votes(signed))?;
-    let names = part.of().join(", ");
-    let wanted = format!("{found} of the {} signatures needed of {names}", part.count());
+    let wanted = unmet(require, &votes(signed))?.shown("signatures");
     let message = match (examined.judged.len(), examined.passed_over.len()) {
         (0, 0) => {
             let message = format!("nothing is attached to it; {wanted}");
@@ -357,13 +357,8 @@ fn missing_attestation(rule: &AttestationRule, examined: &Examined) -> Option<Re
             }
         }
     }
-    let (part, found) = unmet(&rule.require, &votes(holding.into_iter()))?;
-    let needed = format!(
-        "{found} of the {} attestations {} needed of {}",
-        part.count(),
-        rule.predicate_type,
-        part.of().join(", ")
-    );
+    let unmet = unmet(&rule.require, &votes(holding.into_iter()))?;
+    let needed = unmet.shown(&format!("attestations {}", rule.predicate_type));
     match broken.into_iter().next() {
         None => Some(Reason::new(ReasonCode::AttestationMissing, needed)),
         Some((signer, what)) => {
@@ -381,6 +376,7 @@ fn signature_answer(judged: &Judged) -> SignatureAnswer {
     let bare = SignatureAnswer {
         artifact: judged.artifact,
         tag,
+        kind: judged.kind,
         signer: judged.signer.clone(),
         accepted: false,
         identity: None,

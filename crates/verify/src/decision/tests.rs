@@ -19,15 +19,16 @@ impl Authority for Silent {
 
 const NAMES: [&str; 3] = ["a", "b", "c"];
 
-fn rule(parts: Vec<(Vec<usize>, usize)>, index_policy: IndexPolicy) -> Rule {
+/// All of some, and a number of others.
+type Parts = (Vec<usize>, (Vec<usize>, usize));
+
+fn rule((all, (any, count)): Parts, index_policy: IndexPolicy) -> Rule {
     let signers =
         NAMES.map(|name| NamedSigner { name: name.to_owned(), authority: Arc::new(Silent) });
-    let part = |(of, count): (Vec<usize>, usize)| {
-        let of: Vec<_> = of.into_iter().map(|n| NAMES[n].to_owned()).collect();
-        let count = count.clamp(1, of.len());
-        Threshold::new(of, count).unwrap()
-    };
-    let require = Requirement::new(parts.into_iter().map(part).collect());
+    let names = |of: Vec<usize>| of.into_iter().map(|n| NAMES[n].to_owned()).collect::<Vec<_>>();
+    let any = names(any);
+    let count = count.min(any.len());
+    let require = Requirement::new(names(all), Threshold::new(any, count));
     Rule { require, index_policy, ..Rule::any_of(signers.to_vec()).unwrap() }
 }
 
@@ -59,6 +60,7 @@ fn judged((signer, identity, accepted): (usize, u8, bool)) -> Judged {
     Judged {
         artifact: Digest::sha256(&[identity]),
         carrier: Carrier::Referrer,
+        kind: SignatureKind::Bundle,
         signer: NAMES[signer].to_owned(),
         judgement,
     }
@@ -98,9 +100,9 @@ fn policies() -> impl Strategy<Value = IndexPolicy> {
 }
 
 fn rules() -> impl Strategy<Value = Rule> {
-    let of = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
-    let parts = prop::collection::vec((of, 1..4_usize), 1..3);
-    (parts, policies()).prop_map(|(parts, policy)| rule(parts, policy))
+    let all = prop::sample::subsequence(vec![0, 1, 2], 0..=2);
+    let any = prop::sample::subsequence(vec![0, 1, 2], 1..=3);
+    ((all, (any, 1..4_usize)), policies()).prop_map(|(parts, policy)| rule(parts, policy))
 }
 
 fn votes() -> impl Strategy<Value = Votes> {
@@ -130,10 +132,12 @@ proptest! {
     fn asking_for_one_more_platform_never_turns_a_no_into_a_yes(
         rule in rules(), votes in votes(), has_index in any::<bool>(),
     ) {
-        for asked in [&[1][..], &[2], &[1, 2], &[1, 3]] {
+        for asked in [&[1][..], &[2], &[3], &[1, 2], &[1, 3], &[2, 3]] {
             if verdict(&rule, &votes, asked, has_index) == Verdict::Refused {
-                let more: Vec<_> = [1, 2, 3].into_iter().filter(|n| asked.contains(n) || *n != asked[0]).collect();
-                prop_assert_eq!(verdict(&rule, &votes, &more, has_index), Verdict::Refused);
+                for one in [1, 2, 3].into_iter().filter(|n| !asked.contains(n)) {
+                    let more = [asked, &[one]].concat();
+                    prop_assert_eq!(verdict(&rule, &votes, &more, has_index), Verdict::Refused);
+                }
             }
         }
     }
@@ -148,7 +152,7 @@ proptest! {
 
     #[test]
     fn a_yes_has_every_signer_where_the_policy_asks_for_all(votes in votes()) {
-        let rule = rule(vec![(vec![0, 1, 2], 3)], IndexPolicy::Both);
+        let rule = rule((vec![0, 1, 2], (vec![], 0)), IndexPolicy::Both);
         if verdict(&rule, &votes, &[1, 2, 3], true) == Verdict::Verified {
             for one in &votes {
                 for signer in 0..3 {
@@ -174,7 +178,7 @@ fn the_four_index_policies() {
     ] {
         let votes = vec![index.clone(), first.clone(), second.clone()];
         for policy in [Both, Any, Index, Platform] {
-            let rule = rule(vec![(vec![0], 1)], policy);
+            let rule = rule((vec![0], (vec![], 0)), policy);
             let found = verdict(&rule, &votes, &[1, 2], true) == Verdict::Verified;
             assert_eq!(found, passing.contains(&policy), "{policy:?} {votes:?}");
         }
@@ -187,7 +191,7 @@ fn what_nobody_examined_does_not_pass() {
     let reference = "r.example/app:1".parse().unwrap();
     let wanted = Wanted::all();
     for policy in [IndexPolicy::Both, IndexPolicy::Any, IndexPolicy::Index, IndexPolicy::Platform] {
-        let rule = rule(vec![(vec![0], 1)], policy);
+        let rule = rule((vec![0], (vec![], 0)), policy);
         let now = Timestamp::UNIX_EPOCH;
         let question =
             Question { reference: &reference, namespace: None, rule: &rule, wanted: &wanted, now };

@@ -10,6 +10,8 @@ use crate::authority::{Refusal, RefusalCode};
 
 /// Real ones have ten kilobytes.
 pub const MAX_ENVELOPE_BYTES: usize = 1024 * 1024;
+/// What a manifest that holds one says it is.
+pub const SIGNATURE_ARTIFACT: &str = "application/vnd.cncf.notary.signature";
 /// The media type of a JWS envelope.
 pub const JWS: &str = "application/jose+json";
 /// The media type of a COSE envelope.

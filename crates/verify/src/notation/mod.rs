@@ -25,7 +25,7 @@ mod timestamp;
 pub use asn1::DerFault;
 pub use certificate::{Certificate, CertificateError};
 pub use document::{MAX_DOCUMENT_BYTES, ParsePolicyError, StatementError, TrustPolicies};
-pub use envelope::{COSE, JWS, MAX_ENVELOPE_BYTES};
+pub use envelope::{COSE, JWS, MAX_ENVELOPE_BYTES, SIGNATURE_ARTIFACT};
 pub use judge::{AuthorityError, NotationAuthority};
 pub use name::{PatternError, SubjectPattern};
 pub use policy::{
@@ -33,4 +33,4 @@ pub use policy::{
     TrustPolicy, VerifyTimestamp,
 };
 pub use revocation::CrlError;
-pub use stores::{StoreError, TrustStores};
+pub use stores::{MAX_CRL_BYTES, StoreError, TrustStores};

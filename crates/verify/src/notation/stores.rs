@@ -13,7 +13,7 @@ use super::revocation::{Crl, CrlError};
 /// One file of certificates.
 const MAX_STORE_BYTES: usize = 4 * 1024 * 1024;
 /// One file of revocation lists; those of large authorities have some megabytes.
-const MAX_CRL_BYTES: usize = 64 * 1024 * 1024;
+pub const MAX_CRL_BYTES: usize = 64 * 1024 * 1024;
 
 /// Named stores, as a trust policy refers to them, and revocation lists for all of them.
 #[derive(Debug, Clone, Default)]

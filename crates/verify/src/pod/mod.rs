@@ -17,8 +17,8 @@ use portolan_core::Platform;
 use portolan_core::platform::PartialPlatform;
 
 pub use spec::{
-    Affinity, Expression, MAX_POD, Node, NodeAffinity, NodeSelector, Os, PodSpec, ReadPodError,
-    Term, Toleration, node_from_object, nodes_from_yaml, spec_of,
+    Affinity, Expression, MAX_NODES, MAX_POD, Node, NodeAffinity, NodeSelector, Os, PodSpec,
+    ReadPodError, Term, Toleration, node_from_object, nodes_from_yaml, spec_of,
 };
 
 use self::choice::{Choice, Way};

@@ -9,6 +9,8 @@ use serde_json::Value;
 
 /// A pod is a page.
 pub const MAX_POD: usize = 3 * 1024 * 1024;
+/// A list of all nodes of a cluster is as long as there are nodes: kubectl prints some 10 KiB of each.
+pub const MAX_NODES: usize = 64 * 1024 * 1024;
 
 /// Where a pod may run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -113,8 +115,13 @@ pub struct Node {
 #[derive(Debug, thiserror::Error)]
 pub enum ReadPodError {
     /// Too long.
-    #[error("it has {0} bytes, at most {MAX_POD} are read")]
-    TooLarge(usize),
+    #[error("it has {found} bytes, at most {most} are read")]
+    TooLarge {
+        /// How long.
+        found: usize,
+        /// The bound.
+        most: usize,
+    },
     /// Not YAML or JSON.
     #[error("it is neither YAML nor JSON: {0}")]
     Yaml(#[source] serde_yaml_ng::Error),
@@ -146,7 +153,7 @@ const PATHS: [&str; 4] =
 impl PodSpec {
     /// Reads a Pod, a workload or a CronJob.
     pub fn from_yaml(bytes: &[u8]) -> Result<Self, ReadPodError> {
-        Self::from_object(&document(bytes)?)
+        Self::from_object(&document(bytes, MAX_POD)?)
     }
 
     /// The pod in an object.
@@ -167,16 +174,16 @@ pub fn spec_of(object: &Value) -> Result<(&'static str, &Value), ReadPodError> {
     Ok(found)
 }
 
-fn document(bytes: &[u8]) -> Result<Value, ReadPodError> {
-    if bytes.len() > MAX_POD {
-        return Err(ReadPodError::TooLarge(bytes.len()));
+fn document(bytes: &[u8], most: usize) -> Result<Value, ReadPodError> {
+    if bytes.len() > most {
+        return Err(ReadPodError::TooLarge { found: bytes.len(), most });
     }
     serde_yaml_ng::from_slice(bytes).map_err(ReadPodError::Yaml)
 }
 
 /// Reads what `kubectl get nodes -o yaml` prints, or one node.
 pub fn nodes_from_yaml(bytes: &[u8]) -> Result<Vec<Node>, ReadPodError> {
-    let document = document(bytes)?;
+    let document = document(bytes, MAX_NODES)?;
     let items = match document.get("items").and_then(Value::as_array) {
         Some(items) => items.as_slice(),
         None => std::slice::from_ref(&document),

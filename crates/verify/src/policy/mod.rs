@@ -27,7 +27,6 @@ pub use condition::Condition;
 pub use document::{IndexPolicy, Package, PartialMeaning, Severity};
 pub use read::{LoadPolicyError, PolicyContentError, load, load_with_fingerprint, parse};
 pub use scope::Pattern;
-pub use signer::pattern;
 
 use crate::authority::Authority;
 use crate::rego::RegoPolicy;
@@ -82,9 +81,12 @@ pub struct NamedSigner {
     pub authority: Arc<dyn Authority>,
 }
 
-/// Who must have signed: every part must hold, and there is at least one.
+/// Who must have signed: everybody of some, and a number of others. There is at least one of the two.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Requirement(Vec<Threshold>);
+pub struct Requirement {
+    all_of: Vec<String>,
+    any_of: Option<Threshold>,
+}
 
 /// So many of these signers, each with another key or identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -111,14 +113,24 @@ impl Threshold {
 }
 
 impl Requirement {
-    /// All of these; none where there are none.
-    pub fn new(parts: Vec<Threshold>) -> Option<Self> {
-        (!parts.is_empty()).then_some(Self(parts))
+    /// All of these, and so many of those; none where nobody is named.
+    pub fn new(all_of: Vec<String>, any_of: Option<Threshold>) -> Option<Self> {
+        (!all_of.is_empty() || any_of.is_some()).then_some(Self { all_of, any_of })
     }
 
-    /// Every one must hold.
-    pub fn parts(&self) -> &[Threshold] {
-        &self.0
+    /// Each of them.
+    pub fn all_of(&self) -> &[String] {
+        &self.all_of
+    }
+
+    /// And a number of these.
+    pub fn any_of(&self) -> Option<&Threshold> {
+        self.any_of.as_ref()
+    }
+
+    /// Everybody who is named.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        self.all_of.iter().chain(self.any_of.iter().flat_map(Threshold::of))
     }
 }
 
@@ -196,7 +208,7 @@ impl Rule {
     /// None where there is nobody.
     pub fn any_of(signers: Vec<NamedSigner>) -> Option<Self> {
         let names = signers.iter().map(|signer| signer.name.clone()).collect();
-        let require = Requirement::new(vec![Threshold::new(names, 1)?]);
+        let require = Requirement::new(Vec::new(), Some(Threshold::new(names, 1)?));
         Some(Self {
             name: "command line".to_owned(),
             signers,

@@ -17,12 +17,14 @@ use super::{
     Scope, Threshold, VulnerabilityRule, signer,
 };
 use crate::authority::Authority;
+use crate::notation::MAX_CRL_BYTES;
 use crate::rego::{MAX_REGO, RegoPolicy};
 use crate::subjects::{Missing, Wanted};
 
-/// A policy is a page, not a book; a trusted root is larger than a key.
+/// A policy is a page, not a book.
 const MAX_POLICY: u64 = 1024 * 1024;
-const MAX_FILE: u64 = 4 * 1024 * 1024;
+/// Of a file that it names: a list of revoked certificates is the largest.
+const MAX_FILE: u64 = MAX_CRL_BYTES as u64;
 /// Scopes, signers, conditions: more is a mistake.
 const MAX_ENTRIES: usize = 1000;
 
@@ -59,10 +61,10 @@ pub enum LoadPolicyError {
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyContentError {
     /// Not YAML, or not the members of a policy.
-    #[error("{source}{}", hint.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
+    #[error("{problem}{}", hint.as_ref().map(|near| format!("; did you mean `{near}`?")).unwrap_or_default())]
     Yaml {
-        /// With line and column.
-        source: serde_yaml_ng::Error,
+        /// With line and column. Not a source: what was meant is told after it.
+        problem: serde_yaml_ng::Error,
         /// What was probably meant.
         hint: Option<String>,
     },
@@ -128,8 +130,9 @@ pub fn parse(
     bytes: &[u8],
     read: &dyn Fn(&Path) -> Result<Vec<u8>, String>,
 ) -> Result<Policy, PolicyContentError> {
-    let document: Document = serde_yaml_ng::from_slice(bytes)
-        .map_err(|source| PolicyContentError::Yaml { hint: hint(&source.to_string()), source })?;
+    let document: Document = serde_yaml_ng::from_slice(bytes).map_err(|problem| {
+        PolicyContentError::Yaml { hint: hint(&problem.to_string()), problem }
+    })?;
     if document.version != 1 {
         return Err(PolicyContentError::Version(document.version));
     }
@@ -228,7 +231,7 @@ fn resolve(
     let named: BTreeSet<&String> = require
         .iter()
         .chain(attestations.iter().map(|one| &one.require))
-        .flat_map(|requirement| requirement.parts().iter().flat_map(Threshold::of))
+        .flat_map(|requirement| requirement.names())
         // Rego sees what everybody says.
         .chain(signers.keys().filter(|_| rego.is_some()))
         .collect();
@@ -290,7 +293,6 @@ fn requirement(
     signers: &Signers,
 ) -> Result<Requirement, PolicyContentError> {
     let document::Require { all_of, any_of, at_least } = written;
-    let mut parts = Vec::new();
     for (key, names) in [("allOf", &all_of), ("anyOf", &any_of)] {
         if names.iter().collect::<BTreeSet<_>>().len() != names.len() {
             return Err(wrong(place, format!("`{key}` names a signer twice")));
@@ -304,18 +306,15 @@ fn requirement(
     if at_least.is_some() && any_of.is_empty() {
         return Err(wrong(place, "`atLeast` needs `anyOf`"));
     }
-    let all = all_of.len();
-    if all > 0 {
-        parts.extend(Threshold::new(all_of, all));
-    }
-    if !any_of.is_empty() {
-        let (count, of) = (at_least.unwrap_or(1), any_of.len());
-        let threshold = Threshold::new(any_of, count);
-        parts.push(threshold.ok_or_else(|| {
-            wrong(place, format!("`atLeast` is {count}, and must be from 1 to {of}"))
-        })?);
-    }
-    Requirement::new(parts)
+    let any_of = match any_of.len() {
+        0 => None,
+        of => {
+            let count = at_least.unwrap_or(1);
+            let what = || wrong(place, format!("`atLeast` is {count}, and must be from 1 to {of}"));
+            Some(Threshold::new(any_of, count).ok_or_else(what)?)
+        }
+    };
+    Requirement::new(all_of, any_of)
         .ok_or_else(|| wrong(place, "`require` names nobody; add `allOf` or `anyOf`"))
 }
 

@@ -6,18 +6,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use regex::{Regex, RegexBuilder};
-
 use super::document::{self, Log};
 use super::read::{PolicyContentError, ReadFile, wrong};
 use crate::authority::Authority;
 use crate::key::PublicKey;
 use crate::sigstore::{
-    KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, TrustedRoot,
+    KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, TrustedRoot, pattern,
 };
-
-/// A pattern may take this much memory, in bytes.
-const MAX_PATTERN: usize = 256 * 1024;
 
 /// Makes the authority that `written` means; `place` is where it stands.
 pub(super) fn authority(
@@ -85,15 +80,10 @@ fn matched(place: &str, written: &document::Match) -> Result<Match, PolicyConten
     match (&written.exact, &written.regex) {
         (Some(exact), None) if !exact.is_empty() => Ok(Match::Exact(exact.clone())),
         (None, Some(text)) if !text.is_empty() => {
-            Ok(Match::Regex(pattern(text).map_err(|what| wrong(place, what))?))
+            Ok(Match::Regex(pattern(text).map_err(|error| wrong(place, error.to_string()))?))
         }
         _ => Err(wrong(place, "it has exactly one of `exact` and `regex`, and it is not empty")),
     }
-}
-
-/// A pattern that does not take much memory; or what is wrong with it.
-pub fn pattern(text: &str) -> Result<Regex, String> {
-    RegexBuilder::new(text).size_limit(MAX_PATTERN).build().map_err(|error| error.to_string())
 }
 
 fn root(place: &str, file: &Path, read: ReadFile<'_>) -> Result<TrustedRoot, PolicyContentError> {

@@ -27,12 +27,12 @@ pub enum Unsafe {
     #[error("{0} calls itself, which Rego does not have")]
     Recursive(String),
     /// It might take all memory.
-    #[error("it has {0}, which has no bound and is not taken in policies")]
+    #[error("it has {0}, which has no bound and is not taken")]
     Unbounded(&'static str),
 }
 
 /// Whether a module is without functions that have no bound, called or named.
-pub(super) fn check_bounded(text: &str) -> Result<(), Unsafe> {
+pub(crate) fn check_bounded(text: &str) -> Result<(), Unsafe> {
     let words = words(text)?;
     let named = |name: &&&str| words.iter().any(|word| word.text == ***name);
     match UNBOUNDED.iter().find(|name| named(name)) {
@@ -50,19 +50,34 @@ pub(crate) fn check(modules: &[&str]) -> Result<(), Unsafe> {
         let package = words.iter().skip_while(|word| word.text != "package").nth(1);
         let last = package.and_then(|word| word.text.rsplit('.').next());
         packages.push(last.unwrap_or_default().to_owned());
+        let aliases = aliases(&words);
         let mut current = None;
         for word in &words {
             if word.begins && !KEYWORDS.contains(&word.text.as_str()) {
                 let name = word.text.split('.').next().unwrap_or_default();
                 current = Some((n, name.to_owned()));
             } else if let Some(name) = current.as_ref().filter(|_| word.is_call) {
-                calls.entry(name.clone()).or_default().insert(word.text.clone());
+                calls.entry(name.clone()).or_default().insert(unaliased(&word.text, &aliases));
             }
         }
     }
     match calls.keys().find(|name| reaches_itself(name, &calls, &packages)) {
         Some((_, name)) => Err(Unsafe::Recursive(name.clone())),
         None => Ok(()),
+    }
+}
+
+/// What modules are called where they are imported under another name.
+fn aliases(words: &[Word]) -> BTreeMap<&str, &str> {
+    let imports = words.windows(4).filter(|w| w[0].text == "import" && w[2].text == "as");
+    imports.map(|w| (w[3].text.as_str(), w[1].text.as_str())).collect()
+}
+
+fn unaliased(called: &str, aliases: &BTreeMap<&str, &str>) -> String {
+    let (first, rest) = called.split_at(called.find('.').unwrap_or(called.len()));
+    match aliases.get(first) {
+        Some(meant) => format!("{meant}{rest}"),
+        None => called.to_owned(),
     }
 }
 
@@ -117,14 +132,13 @@ fn words(text: &str) -> Result<Vec<Word>, Unsafe> {
             '#' => rest.find('\n').unwrap_or(rest.len()),
             '"' | '`' => quoted(rest, c),
             _ if c.is_alphabetic() || c == '_' => {
-                let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
-                let end = rest.find(|c| !word(c)).unwrap_or(rest.len());
-                let (name, after) = rest.split_at(end);
+                let (name, end) = reference(rest);
+                let after = &rest[end..];
                 // After `=` a line goes on with what is before it.
                 let begins =
                     fresh && depth == 0 && (last.is_alphanumeric() || "}])_\"`".contains(last));
                 let is_call = after.trim_start().starts_with('(');
-                found.push(Word { text: name.to_owned(), begins, is_call });
+                found.push(Word { text: name, begins, is_call });
                 end
             }
             _ => c.len_utf8(),
@@ -150,6 +164,40 @@ fn words(text: &str) -> Result<Vec<Word>, Unsafe> {
         rest = after;
     }
     Ok(found)
+}
+
+/// The reference that `text` begins with, and its length. `a["b"].c` is `a.b.c`: what is called so is
+/// the same function.
+fn reference(text: &str) -> (String, usize) {
+    let word = |c: char| c.is_alphanumeric() || c == '_' || c == '.';
+    let (mut name, mut end) = (String::new(), 0);
+    loop {
+        let plain = &text[end..];
+        let length = plain.find(|c| !word(c)).unwrap_or(plain.len());
+        name.push_str(&plain[..length]);
+        end += length;
+        let Some((member, length)) = member(&text[end..]) else { return (name, end) };
+        name.push('.');
+        name.push_str(&member);
+        end += length;
+    }
+}
+
+/// The name in `["name"]` that `text` begins with, and the length of all of it.
+fn member(text: &str) -> Option<(String, usize)> {
+    let skip = |text: &str| text.len() - text.trim_start().len();
+    let mut at = text.strip_prefix('[').map(|_| 1)?;
+    at += skip(&text[at..]);
+    let quote = text[at..].chars().next().filter(|c| "\"`".contains(*c))?;
+    let written = &text[at..at + quoted(&text[at..], quote)];
+    at += written.len();
+    at += skip(&text[at..]);
+    text[at..].strip_prefix(']')?;
+    let name = match quote {
+        '"' => serde_json::from_str(written).ok()?,
+        _ => written.trim_matches('`').to_owned(),
+    };
+    Some((name, at + 1))
 }
 
 /// The length of a string with its quotes.
@@ -182,12 +230,30 @@ mod tests {
             "package lib.b\nimport data.a\ng(x) = a.f(x) { true }",
             "package a\nimport data.lib.b as c\nf(x) = c.g(x) { true }",
         ]));
+        // Under another name, and with its name in brackets.
+        for call in
+            ["data.a[\"f\"](x)", "data[ \"a\" ].f(x)", "data.a[`f`](x)", "data.a[\"\\u0066\"](x)"]
+        {
+            assert!(recursive(&[&format!("package a\nf(x) = y {{ y := {call} }}")]), "{call}");
+        }
+        assert!(recursive(&["package a\nimport data.a as b\nf(x) = y { y := b.f(x) }"]));
+        assert!(recursive(&["package a\nimport data.a.f as g\nf(x) = y { y := g(x) }"]));
+        assert!(!recursive(&["package a\nf(x) = y { y := input.b[\"f\"]; z := input[x] }"]));
         assert!(!recursive(&["package a\nf(x) = y { y := g(x) }\ng(x) = 1 { true }\nv { f(1) }"]));
         assert!(!recursive(&["package a\nf(x) = \"f(x)\" { true } # f(x)\ng = `f(` { f(1) }"]));
         assert!(!recursive(&[
             "package lib.b\nf(x) = 1 { true }",
             "package a\nf(x) = b.f(x) { true }"
         ]));
+    }
+
+    #[test]
+    fn functions_without_a_bound_are_found_however_they_are_written() {
+        for call in ["numbers.range(1, 2)", "numbers[\"range\"](1, 2)", "bits[`lsh`](1, 2)"] {
+            let text = format!("package a\nx = y {{ y := {call} }}");
+            assert!(matches!(check_bounded(&text), Err(Unsafe::Unbounded(_))), "{call}");
+        }
+        assert_eq!(check_bounded("package a\nx = y { y := input.numbers[\"range\"] }"), Ok(()));
     }
 
     #[test]

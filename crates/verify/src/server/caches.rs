@@ -8,6 +8,8 @@
 //! | what came of a subject | repository, descriptor and generation of the policy | longer for a yes than for a no |
 //! | an answer as it is written | the key as it was asked, and a generation | no longer than any of what it was made of |
 //!
+//! Lists of what refers to a subject are not kept by themselves: what came of them is.
+//!
 //! Everything is under its repository: that somebody may read a digest in one does not mean that it
 //! is in another, or trusted there. Each is bounded, by entries or by bytes.
 //!

@@ -24,6 +24,8 @@ use crate::contract::MAX_KEY;
 const MAX_FILE: u64 = 1024 * 1024;
 /// What counts places takes no more than that.
 const MAX_LIMIT: usize = 1_000_000_000;
+/// As many processors no machine has for a verifier.
+const MAX_THREADS: usize = 1024;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -159,6 +161,9 @@ impl Default for Timeouts {
 pub struct Limits {
     /// Of a request's body: 3 MiB, as much as an API server sends.
     pub body_bytes: usize,
+    /// Of all bodies that are being read or answered: 64 MiB. Who finds no room waits, and is told to
+    /// come back.
+    pub bodies_bytes: usize,
     /// Keys in a request: 256.
     pub keys: usize,
     /// Of one key: 4096, which is also the most.
@@ -175,14 +180,20 @@ pub struct Limits {
     /// manifest for each request under way may come on top before it is noticed; times `work`, this
     /// is about what strangers' images can make the verifier hold at once.
     pub evidence_bytes: usize,
+    /// Of one signature, attestation or document: 4 MiB. Where a policy looks into documents, a larger
+    /// one makes the image unusable; else it is passed over.
+    pub document_bytes: usize,
     /// Connections at once: 1024.
     pub connections: usize,
+    /// Threads that answer: half of this machine's processors, at least one.
+    pub threads: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
         Self {
             body_bytes: 3 * 1024 * 1024,
+            bodies_bytes: 64 * 1024 * 1024,
             keys: 256,
             key_bytes: MAX_KEY,
             requests: 256,
@@ -190,15 +201,20 @@ impl Default for Limits {
             work_per_registry: 16,
             waiting: 10_000,
             evidence_bytes: 16 * 1024 * 1024,
+            document_bytes: 4 * 1024 * 1024,
             connections: 1024,
+            // What is known is told within microseconds: two threads that hand such work to each
+            // other spend more on the handing (decision 11).
+            threads: std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).max(1)),
         }
     }
 }
 
 impl Limits {
-    fn all(&self) -> [usize; 9] {
+    fn all(&self) -> [usize; 12] {
         [
             self.body_bytes,
+            self.bodies_bytes,
             self.keys,
             self.key_bytes,
             self.requests,
@@ -206,7 +222,9 @@ impl Limits {
             self.work_per_registry,
             self.waiting,
             self.evidence_bytes,
+            self.document_bytes,
             self.connections,
+            self.threads,
         ]
     }
 }
@@ -348,7 +366,7 @@ impl Config {
         if margin >= verify || margin >= mutate || margin >= admission {
             return Some("timeouts.margin must be less than each of verify, mutate and admission");
         }
-        let Limits { body_bytes, key_bytes, .. } = &self.limits;
+        let Limits { body_bytes, bodies_bytes, key_bytes, threads, .. } = &self.limits;
         if self.limits.all().contains(&0) {
             return Some("every number of limits must be 1 or more");
         }
@@ -358,8 +376,14 @@ impl Config {
         if *key_bytes > MAX_KEY {
             return Some("limits.key_bytes is at most 4096");
         }
+        if *threads > MAX_THREADS {
+            return Some("limits.threads is at most 1024");
+        }
         if *body_bytes > 64 * 1024 * 1024 {
             return Some("limits.body_bytes is at most 64 MiB");
+        }
+        if bodies_bytes < body_bytes {
+            return Some("limits.bodies_bytes must not be below limits.body_bytes");
         }
         let addresses = [Some(self.listen), self.admission.listen];
         if self.tls.is_none() && addresses.iter().flatten().any(|one| !one.ip().is_loopback()) {
@@ -466,6 +490,8 @@ mod tests {
             "[timeouts]\nmutate = \"100ms\"",
             "[limits]\nwork = 0",
             "[limits]\nwaiting = 0",
+            "[limits]\nthreads = 0",
+            "[limits]\nthreads = 2000",
             "[limits]\nconnections = 9000000000000000000",
             "[limits]\nkey_bytes = 5000",
             "[limits]\nbody_bytes = 100000000",

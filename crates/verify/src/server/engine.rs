@@ -88,7 +88,15 @@ impl Engine {
 
     async fn resolve(&self, reference: &Reference) -> Result<String, Trouble> {
         let reference = in_registry(reference)?;
-        let Spot { name, kept, place } = spot(&self.operator(), reference);
+        let readers = self.readers(None, reference).await?;
+        first(&readers, |reader| self.resolve_as(spot(reader, reference), reference)).await
+    }
+
+    async fn resolve_as(
+        &self,
+        Spot { name, kept, place }: Spot,
+        reference: &RegistryReference,
+    ) -> Result<String, Trouble> {
         let digest = match reference.target() {
             Target::Digest(digest) => digest,
             Target::Tag(tag) => {
@@ -104,8 +112,9 @@ impl Engine {
     }
 
     async fn decide(&self, asked: Asked<'_>) -> Result<Told, Trouble> {
-        let Asked { namespace, reference, machines, asker } = asked;
-        if let Some(why) = exemption(&self.exempt, namespace, reference) {
+        let Asked { namespace, may_exempt, reference, machines, asker } = asked;
+        let believed = namespace.filter(|_| may_exempt);
+        if let Some(why) = exemption(&self.exempt, believed, reference) {
             return Ok(Told::Exempt(why));
         }
         let remote = in_registry(reference)?;
@@ -173,9 +182,9 @@ impl Engine {
         asker: Option<Asker<'_>>,
         reference: &RegistryReference,
     ) -> Result<Vec<Reader>, Trouble> {
-        let mut readers = match (&self.pull, asker) {
-            (Some(pull), Some(asker)) => pull.readers(asker, reference).await?,
-            _ => Vec::new(),
+        let mut readers = match &self.pull {
+            Some(pull) => pull.readers(asker, reference).await?,
+            None => Vec::new(),
         };
         readers.push(self.operator());
         Ok(readers)

@@ -1,9 +1,11 @@
 //! One subject: its evidence is looked for, as far as that is needed, and judged.
 
-use std::sync::Arc;
+use std::num::NonZeroUsize;
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 use jiff::Timestamp;
+use tokio::sync::Semaphore;
 
 use super::keeping::Keeping;
 use super::metrics::Metrics;
@@ -47,6 +49,13 @@ pub(super) async fn examine(
 
 /// So much arithmetic is done where it is; more would hold up who only waits.
 const FEW_JUDGEMENTS: usize = 4;
+/// The same for reading: strangers choose how much there is to read.
+const FEW_BYTES: usize = 64 * 1024;
+
+/// Those who do more.
+static JUDGES: LazyLock<Semaphore> = LazyLock::new(|| {
+    Semaphore::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
+});
 
 async fn judge(
     rule: &Arc<Rule>,
@@ -58,10 +67,14 @@ async fn judge(
         decision::decide_subject(rule, &Examined::new(rule, subject, found, now), now)
     };
     let subject = subject.clone();
-    if found.evidence.len() * rule.signers.len() <= FEW_JUDGEMENTS {
+    let bytes: usize = found.evidence.iter().map(|one| one.content.size()).sum();
+    if found.evidence.len() * rule.signers.len() <= FEW_JUDGEMENTS && bytes <= FEW_BYTES {
         return Ok(judge(rule, subject, found));
     }
     let rule = Arc::clone(rule);
+    // Evidence that is read is many times its size: so much at once as there are processors to read it.
+    let closed = |_| Trouble::new(Code::Internal, "the verifier is ending");
+    let _place = JUDGES.acquire().await.map_err(closed)?;
     let judged = tokio::task::spawn_blocking(move || judge(&rule, subject, found));
     judged.await.map_err(|error| Trouble::new(Code::Internal, error.to_string()))
 }

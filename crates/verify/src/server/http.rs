@@ -1,7 +1,8 @@
-//! Routes, bounds, deadlines, trace ids. What an answer is made of is elsewhere.
+//! Routes, bounds, deadlines, trace ids. What is answered is elsewhere.
 
-use std::borrow::Cow;
-use std::sync::Arc;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -9,27 +10,23 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use jiff::{SignedDuration, Timestamp};
-use portolan_core::{Reference, hex};
-use tokio::sync::Semaphore;
+use http_body_util::BodyExt as _;
+use hyper::body::Body as _;
+use portolan_core::hex;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
-use super::admission::{self, Ruling};
-use super::caches::KeptAnswer;
+use super::admit::admit;
 use super::config::{Limits, Mode, Tags, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Engine};
-use super::metrics::{CacheName, Call, Metrics};
-use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
-use super::question::{Asked, Machines, Told};
-use super::readers::{Asker, PodLogins};
-use super::reports::{self, Manner, Stamp, Value, Written};
+use super::metrics::{Call, Metrics};
+use super::provider::NotAnswered;
+use super::question::{Asked, Told};
 use super::trouble::{Code, Trouble};
-use crate::contract::{self, Key};
 
 /// What every request may use.
 pub(super) struct App {
@@ -41,23 +38,23 @@ pub(super) struct App {
     pub(super) transient: TransientErrors,
     pub(super) trace_headers: Vec<HeaderName>,
     pub(super) requests: Semaphore,
+    /// Of bodies, over all requests.
+    pub(super) body_bytes: Arc<Semaphore>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) ending: CancellationToken,
 }
 
-/// For Gatekeeper. `believed`: who asks here may say in whose name.
-pub(super) fn provider_router(app: &Arc<App>, believed: bool) -> Router {
+/// Who comes to an address of Gatekeeper and does not ask. What is asked is answered before (`front`).
+pub(super) fn provider_router() -> Router {
     let mut router = Router::new();
-    for (version, shape) in [("v1", Shape::V1), ("v2", Shape::V2)] {
-        for (name, purpose) in [("verify", Purpose::Verify), ("mutate", Purpose::Mutate)] {
+    for version in ["v1", "v2"] {
+        for name in ["verify", "mutate"] {
             let path = format!("/ratify/gatekeeper/{version}/{name}");
-            let answer = move |State(app): State<Arc<App>>, request: Request| async move {
-                provide(&app, (shape, purpose, believed), request).await
-            };
-            router = router.route(&path, post(answer));
+            let nothing = || async { StatusCode::METHOD_NOT_ALLOWED };
+            router = router.route(&path, post(nothing));
         }
     }
-    router.with_state(Arc::clone(app))
+    router
 }
 
 /// For API servers.
@@ -108,7 +105,7 @@ fn text(status: StatusCode, text: String) -> Response {
     response
 }
 
-fn json(status: u16, body: Vec<u8>) -> Response {
+pub(super) fn json(status: u16, body: Vec<u8>) -> Response {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() =
         StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -118,10 +115,10 @@ fn json(status: u16, body: Vec<u8>) -> Response {
 }
 
 /// Counts a request to its end, also when whoever asked hangs up.
-struct Counted<'a>(&'a Metrics, Call, Instant);
+pub(super) struct Counted<'a>(&'a Metrics, Call, pub(super) Instant);
 
 impl<'a> Counted<'a> {
-    fn new(metrics: &'a Metrics, call: Call) -> Self {
+    pub(super) fn new(metrics: &'a Metrics, call: Call) -> Self {
         metrics.begin();
         Self(metrics, call, Instant::now())
     }
@@ -133,189 +130,55 @@ impl Drop for Counted<'_> {
     }
 }
 
-/// What a route is for, and whether who asks there is believed.
-type Route = (Shape, Purpose, bool);
+/// Who asks has all of it at hand; who sends it bit by bit holds what others need.
+const BODY_TIME: Duration = Duration::from_secs(3);
 
-/// Answers a request of Gatekeeper, in time.
-async fn provide(app: &App, asked: Route, request: Request) -> Response {
-    let (shape, purpose, _) = asked;
-    let (call, timeout) = match purpose {
-        Purpose::Verify => (Call::Verify, app.timeouts.verify.0),
-        Purpose::Mutate => (Call::Mutate, app.timeouts.mutate.0),
-    };
-    let counted = Counted::new(&app.metrics, call);
-    let deadline = counted.2 + (timeout - app.timeouts.margin.0);
-    let trace = trace(&app.trace_headers, request.headers());
-    let answered = match body(request.into_body(), app.limits.body_bytes, deadline).await {
-        Err(refused) => Err(refused),
-        Ok(bytes) => match provider::read(&bytes, &app.limits) {
-            Err(refused) => Err(refused),
-            Ok(keys) => Ok(answer(app, asked, (&trace, deadline), keys).await),
-        },
-    };
-    let answered = answered.unwrap_or_else(|refused| {
-        tracing::warn!(trace, error = refused.message, "a request was not answered");
-        provider::system_error(shape, refused)
-    });
-    let milliseconds = u64::try_from(counted.2.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::debug!(trace, ?purpose, status = answered.status, milliseconds, "answered");
-    json(answered.status, answered.body)
+/// A body, and the place that its bytes take.
+pub(super) struct Held {
+    pub(super) bytes: Bytes,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
-async fn body(body: Body, limit: usize, until: Instant) -> Result<Bytes, NotAnswered> {
-    let late = |_| NotAnswered::new(408, "the body did not come in time");
-    match timeout_at(until, Limited::new(body, limit).collect()).await.map_err(late)? {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let what = format!("the body has more than {limit} bytes (limits.body_bytes)");
-            Err(NotAnswered::new(413, what))
-        }
-        Err(error) => Err(NotAnswered::new(400, format!("the body broke off: {error}"))),
-    }
-}
-
-async fn answer(
-    app: &App,
-    (shape, purpose, believed): Route,
-    (trace, until): (&str, Instant),
-    keys: Vec<Cow<'_, str>>,
-) -> ProviderResponse {
-    let stamp = Stamp { trace, now: Timestamp::now() };
-    let write = |told: Vec<Result<Value, Trouble>>, keys: Vec<_>| {
-        let told: Vec<_> = keys.into_iter().zip(told).collect();
-        provider::answer(shape, purpose, app.transient, &stamp, &told)
+/// Reads a body. Its bytes are counted as they come, over all requests: what is only announced takes
+/// nothing from others.
+pub(super) async fn body(app: &App, mut body: Body, until: Instant) -> Result<Held, NotAnswered> {
+    let limit = app.limits.body_bytes;
+    let too_long = || {
+        let what = format!("the body has more than {limit} bytes (limits.body_bytes)");
+        NotAnswered::new(413, what)
     };
-    // Where all is known there is nothing to wait for, and nobody to wait behind.
-    if let Some(told) = all_known(app, shape, purpose, trace, &keys).await {
-        return write(told, keys);
+    if body.size_hint().lower() > limit as u64 {
+        return Err(too_long());
     }
-    // A key tells the namespace alone: what its pods have that name no account.
-    let logins = believed.then(PodLogins::default);
-    let logins = logins.as_ref();
-    let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
-        let what = "too many requests are being answered (limits.requests); ask again";
-        return provider::system_error(shape, NotAnswered::new(503, what));
-    };
-    let manner = Manner { shape, audit: app.mode == Mode::Audit };
-    let answers = keys.iter().map(|key| async move {
-        let told = match purpose {
-            Purpose::Verify => verify(app, manner, (key.as_ref(), logins), (trace, until)).await,
-            Purpose::Mutate => mutate(app, key, until).await,
+    let until = until.min(Instant::now() + BODY_TIME);
+    let (mut bytes, mut place) = (BytesMut::new(), None::<OwnedSemaphorePermit>);
+    loop {
+        let late = |_| NotAnswered::new(408, "the body did not come in time");
+        let Some(frame) = timeout_at(until, body.frame()).await.map_err(late)? else {
+            return Ok(Held { bytes: bytes.freeze(), _place: place });
         };
-        if let Err(trouble) = &told {
-            tracing::warn!(trace, key = key.as_ref(), error = trouble.text(), "no answer");
+        let frame =
+            frame.map_err(|error| NotAnswered::new(400, format!("the body broke off: {error}")))?;
+        let Ok(data) = frame.into_data() else { continue };
+        if bytes.len() + data.len() > limit {
+            return Err(too_long());
         }
-        match told {
-            Err(trouble) if manner.audit && purpose == Purpose::Verify => {
-                let written = reports::audited_trouble(manner, &trouble.text())?;
-                Ok(Value::Report(Arc::new(written)))
-            }
-            told => told,
+        let count = u32::try_from(data.len()).map_err(|_| too_long())?;
+        let taken = Arc::clone(&app.body_bytes).acquire_many_owned(count);
+        let Ok(Ok(taken)) = timeout_at(until, taken).await else {
+            let what = "too much is being sent by others (limits.bodies_bytes); ask again";
+            return Err(NotAnswered::new(503, what));
+        };
+        match &mut place {
+            Some(place) => place.merge(taken),
+            None => place = Some(taken),
         }
-    });
-    let told = at_once(answers).await;
-    write(told, keys)
-}
-
-/// What is told of every key, if all of it is known.
-async fn all_known(
-    app: &App,
-    shape: Shape,
-    purpose: Purpose,
-    trace: &str,
-    keys: &[Cow<'_, str>],
-) -> Option<Vec<Result<Value, Trouble>>> {
-    if purpose != Purpose::Verify {
-        return None;
-    }
-    let ground = app.engine.ground();
-    let mut known = Vec::with_capacity(keys.len());
-    for key in keys {
-        known.push(app.engine.caches.answer(shape, key, &ground).await?);
-    }
-    let tell = |(key, kept): (&Cow<'_, str>, Arc<KeptAnswer>)| Ok(retell(app, trace, key, &kept));
-    Some(keys.iter().zip(known).map(tell).collect())
-}
-
-/// What was told before, counted and logged as if it were new.
-fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
-    app.metrics.cache(CacheName::Answer, true);
-    app.metrics.outcome(kept.written.outcome);
-    log(trace, key, &kept.written);
-    Value::Report(Arc::clone(&kept.written))
-}
-
-fn log(trace: &str, key: &str, written: &Written) {
-    match &written.refused {
-        Some(refused) => {
-            let (reference, reasons) = &**refused;
-            tracing::info!(trace, reference, reasons, "refused");
-        }
-        None => tracing::debug!(trace, key, outcome = ?written.outcome, "let in"),
-    }
-}
-
-fn short_enough(app: &App, key: &str) -> Result<(), Trouble> {
-    let most = app.limits.key_bytes;
-    match key.len() <= most {
-        true => Ok(()),
-        false => {
-            let what = format!("the key has {} bytes, at most {most} are read", key.len());
-            Err(Trouble::new(Code::BadKey, what))
-        }
-    }
-}
-
-fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
-    short_enough(app, key)?;
-    contract::parse(key).map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
-}
-
-async fn verify(
-    app: &App,
-    manner: Manner,
-    (text, logins): (&str, Option<&PodLogins>),
-    (trace, until): (&str, Instant),
-) -> Result<Value, Trouble> {
-    let (caches, ground) = (&app.engine.caches, app.engine.ground());
-    if let Some(kept) = caches.answer(manner.shape, text, &ground).await {
-        return Ok(retell(app, trace, text, &kept));
-    }
-    app.metrics.cache(CacheName::Answer, false);
-    let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
-    let asked = Asked {
-        namespace: key.namespace().filter(|_| app.engine.exempt.namespaces_in_keys),
-        reference: key.reference(),
-        machines: Machines::Named(key.platforms()),
-        asker: key.namespace().zip(logins).map(|(namespace, pod)| Asker { namespace, pod }),
-    };
-    let told = in_time(app, asked, until).await?;
-    let written = Arc::new(reports::written(manner, &told, &repository(key.reference()))?);
-    log(trace, text, &written);
-    if let Told::Answer { kept: Some((until, ground)), .. } = told {
-        let written = Arc::clone(&written);
-        caches.keep_answer(manner.shape, text, KeptAnswer { written, ground, until }).await;
-    }
-    Ok(Value::Report(written))
-}
-
-/// The key is a reference and nothing else: what it comes to is written in the image's place.
-async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
-    let reference = short_enough(app, key).and_then(|()| {
-        key.parse::<Reference>().map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
-    });
-    let reference = reference.inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
-    if Instant::now() >= until {
-        return Err(late(app));
-    }
-    match timeout_at(until, app.engine.pin(&reference)).await {
-        Ok(pinned) => pinned.map(Value::Text),
-        Err(_) => Err(late(app)),
+        bytes.extend_from_slice(&data);
     }
 }
 
 /// The answer, if there is one in time. What was begun goes on and is there for who asks next.
-async fn in_time(app: &App, asked: Asked<'_>, until: Instant) -> Result<Told, Trouble> {
+pub(super) async fn in_time(app: &App, asked: Asked<'_>, until: Instant) -> Result<Told, Trouble> {
     // Who comes too late begins nothing: it would go on without anybody to wait for it.
     if Instant::now() >= until {
         return Err(late(app));
@@ -327,120 +190,47 @@ async fn in_time(app: &App, asked: Asked<'_>, until: Instant) -> Result<Told, Tr
 }
 
 /// What comes of all of these in their order, a few at a time.
-async fn at_once<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
+pub(super) async fn at_once<T>(all: impl Iterator<Item = impl Future<Output = T>>) -> Vec<T> {
     let all: Vec<_> = all.collect();
     stream::iter(all).buffered(AT_ONCE).collect().await
 }
 
-fn late(app: &App) -> Trouble {
+pub(super) fn late(app: &App) -> Trouble {
     app.metrics.trouble(Code::Deadline);
     Trouble::deadline()
 }
 
-fn repository(reference: &Reference) -> String {
-    match reference {
-        Reference::Registry(one) => {
-            format!("{}/{}", one.registry.as_str(), one.repository.as_str())
-        }
-        Reference::Layout(_) => reference.to_string(),
-    }
-}
-
-/// Answers an API server, in time.
-async fn admit(app: &App, believed: bool, request: Request) -> Response {
-    let counted = Counted::new(&app.metrics, Call::Admission);
-    let timeout = asked_for(request.uri().query())
-        .map_or(app.timeouts.admission.0, |asked| asked.min(app.timeouts.admission.0));
-    let deadline = counted.2 + timeout.saturating_sub(app.timeouts.margin.0);
-    let trace = trace(&app.trace_headers, request.headers());
-    let read = body(request.into_body(), app.limits.body_bytes, deadline).await;
-    let read = read
-        .and_then(|body| admission::read(&body).map_err(|message| NotAnswered::new(400, message)));
-    let request = match read {
-        Ok(request) => request,
-        Err(NotAnswered { status, message }) => {
-            tracing::warn!(trace, error = message, "an AdmissionReview was not answered");
-            app.metrics.admission("denied");
-            let denied = admission::write("", &Ruling::no(&message));
-            return json(status, denied.to_string().into_bytes());
-        }
-    };
-    let ruling = judge(app, (&request, believed), &trace, deadline).await;
-    app.metrics.admission(match (ruling.allowed, ruling.audited) {
-        (true, false) => "allowed",
-        (true, true) => "audited",
-        (false, _) => "denied",
-    });
-    tracing::debug!(trace, uid = request.uid, allowed = ruling.allowed, "answered");
-    json(200, admission::write(&request.uid, &ruling).to_string().into_bytes())
-}
-
-/// Every image of the pod, for every machine that it might run on.
-async fn judge(
-    app: &App,
-    (request, believed): (&admission::Request, bool),
-    trace: &str,
-    until: Instant,
-) -> Ruling {
-    let audit = app.mode == Mode::Audit;
-    let to_look_at = match admission::to_look_at(request) {
-        Ok(Some(to_look_at)) => to_look_at,
-        Ok(None) => return admission::rule(Vec::new(), audit),
-        Err(error) => return admission::rule_request(error.to_string(), audit),
-    };
-    let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
-        let what = "too many requests are being answered (limits.requests); try again";
-        return admission::rule_request(what.to_owned(), audit);
-    };
-    let to_look_at = &to_look_at;
-    let looks = to_look_at.images.iter().map(|image| async move {
-        let told = match image.parse::<Reference>() {
-            Err(error) => {
-                app.metrics.trouble(Code::BadKey);
-                Err(Trouble::new(Code::BadKey, error.to_string()))
-            }
-            Ok(reference) => {
-                let namespace = request.namespace.as_deref();
-                let machines = Machines::Pod(&to_look_at.pod);
-                let asker = namespace
-                    .filter(|_| believed)
-                    .map(|namespace| Asker { namespace, pod: &to_look_at.logins });
-                let asked = Asked { namespace, reference: &reference, machines, asker };
-                in_time(app, asked, until).await
-            }
-        };
-        if let Ok(told) = &told
-            && !told.is_yes()
-        {
-            tracing::info!(trace, reference = image, reasons = told.reasons(), "refused");
-        }
-        let said = admission::said(image, &told, app.tags);
-        if let (Err(_), Some(error)) = (&told, &said.complaint) {
-            tracing::warn!(trace, error, "no answer");
-        }
-        said
-    });
-    admission::rule(at_once(looks).await, audit)
-}
-
-/// How long the API server waits, as it says itself: `?timeout=10s`.
-fn asked_for(query: Option<&str>) -> Option<Duration> {
-    let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
-    value.parse::<SignedDuration>().ok().and_then(|span| Duration::try_from(span).ok())
-}
-
 /// Of the first header that has one, else a new one. Strangers choose what is in headers, so not
 /// everything is taken into logs.
-fn trace(names: &[HeaderName], headers: &HeaderMap) -> String {
+pub(super) fn trace(names: &[HeaderName], headers: &HeaderMap) -> String {
     let word = |text: &&str| {
         let plain = |c: u8| c.is_ascii_alphanumeric() || b"-_.:/".contains(&c);
         (1..=128).contains(&text.len()) && text.bytes().all(plain)
     };
     let given = names.iter().find_map(|name| headers.get(name)?.to_str().ok().filter(word));
-    given.map(str::to_owned).unwrap_or_else(|| {
-        let mut bytes = [0; 16];
-        // Without randomness all ids are the same, which does no harm but to who reads logs.
-        let _ = aws_lc_rs::rand::fill(&mut bytes);
-        hex(&bytes)
-    })
+    given.map_or_else(new_trace, str::to_owned)
+}
+
+/// Another each time, and of no more use to who guesses than any other.
+fn new_trace() -> String {
+    static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let [one, two] = KEYS.each_ref().map(|keys| keys.hash_one(number).to_be_bytes());
+    hex(&[one, two].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_request_without_a_trace_has_one_of_its_own() {
+        let ids: BTreeSet<_> = (0..1000).map(|_| trace(&[], &HeaderMap::new())).collect();
+        assert_eq!(ids.len(), 1000);
+        let is_id = |id: &String| id.len() == 32 && id.bytes().all(|c| c.is_ascii_hexdigit());
+        assert!(ids.iter().all(is_id), "{:?}", ids.first());
+    }
 }

@@ -5,9 +5,13 @@
 //! | `config` | what the operator sets |
 //! | `run` | how it is put together, started and ended |
 //! | `http` | routes, bounds, deadlines, trace ids |
+//! | `front` | the way of Gatekeeper's questions past the routes |
+//! | `provide` | a request of Gatekeeper: every key is answered, in time |
+//! | `admit` | a request of an API server: every image of a pod is looked at, in time |
 //! | `provider` | Gatekeeper's external data: requests and answers as they are written |
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
 //! | `admission` | AdmissionReviews in and out |
+//! | `looked_at` | as much of an object as anybody here looks at |
 //! | `question` | what is asked, what comes of it, and what that rests on |
 //! | `engine` | one question about one image, from the caches or from the registry |
 //! | `examine` | one subject, its evidence looked for and judged |
@@ -21,14 +25,18 @@
 //! | `metrics` | what is counted |
 
 mod admission;
+mod admit;
 mod caches;
 mod cluster;
 pub mod config;
 mod engine;
 mod examine;
+mod front;
 mod http;
 mod keeping;
+mod looked_at;
 mod metrics;
+mod provide;
 mod provider;
 mod question;
 mod readers;

@@ -8,11 +8,13 @@ use std::borrow::Cow;
 
 use serde::Deserialize;
 
-use super::admission::cut;
 use super::config::{Limits, TransientErrors};
 use super::reports::{Stamp, Value};
 use super::trouble::Trouble;
+use crate::report::cut;
 
+/// Of a whole answer. Gatekeeper asks of a pod's images at once, and of each there is some kilobytes to say.
+const MAX_RESPONSE: usize = 8 * 1024 * 1024;
 /// Of an error; what registries say may be longer.
 const MAX_ERROR: usize = 4000;
 
@@ -128,7 +130,15 @@ pub(super) fn answer(
     }
     let stamp = stamp.written();
     let mut body = begin(shape);
-    body.reserve(told.iter().map(|(key, told)| 100 + key.len() + size(told)).sum());
+    let bytes = told.iter().map(|(key, told)| 100 + stamp.len() + key.len() + size(told)).sum();
+    if bytes > MAX_RESPONSE {
+        let what = format!(
+            "the answer to these {} keys has about {bytes} bytes, at most {MAX_RESPONSE} are written; ask in parts",
+            told.len()
+        );
+        return system_error(shape, NotAnswered::new(413, what));
+    }
+    body.reserve(bytes);
     if purpose == Purpose::Mutate {
         body.extend_from_slice(b"\"idempotent\":true,");
     }
@@ -160,7 +170,7 @@ pub(super) fn answer(
 }
 
 fn size(told: &Result<Value, Trouble>) -> usize {
-    told.as_ref().map_or(0, Value::bytes)
+    told.as_ref().map_or(MAX_ERROR, Value::bytes)
 }
 
 fn begin(shape: Shape) -> Vec<u8> {
@@ -174,4 +184,27 @@ fn begin(shape: Shape) -> Vec<u8> {
 pub(super) fn text(out: &mut Vec<u8>, text: &str) {
     // Writing a text to memory cannot fail.
     let _ = serde_json::to_writer(out, text);
+}
+
+#[cfg(test)]
+mod tests {
+    use jiff::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn an_answer_that_would_be_too_long_is_none() {
+        let stamp = Stamp { trace: "t", now: Timestamp::UNIX_EPOCH };
+        let told = |keys: usize| -> Vec<(Cow<'_, str>, Result<Value, Trouble>)> {
+            let value = || Ok(Value::Text("x".repeat(100_000)));
+            (0..keys).map(|_| (Cow::Borrowed("key"), value())).collect()
+        };
+        let write =
+            |keys| answer(Shape::V2, Purpose::Verify, TransientErrors::System, &stamp, &told(keys));
+        assert_eq!(write(80).status, 200);
+        let none = write(90);
+        assert_eq!(none.status, 413);
+        let text = String::from_utf8(none.body).unwrap();
+        assert!(text.contains("systemError") && text.contains("ask in parts"), "{text}");
+    }
 }

@@ -18,6 +18,8 @@ use crate::policy::{PlatformDefault, Rule};
 pub(super) struct Asked<'a> {
     /// Where from.
     pub(super) namespace: Option<&'a str>,
+    /// Whether that may exempt an image.
+    pub(super) may_exempt: bool,
     /// About which image.
     pub(super) reference: &'a Reference,
     /// For which machines.

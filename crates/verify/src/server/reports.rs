@@ -1,28 +1,16 @@
-//! An answer in the shapes that templates for Ratify read, with what they do not know beside it.
+//! Answers as they are written, in the shapes that templates for Ratify read.
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use portolan_core::{Digest, Platform};
 use serde::Serialize;
 
-use super::admission::cut;
 use super::metrics::Outcome;
 use super::provider::{Shape, text};
 use super::question::Told;
 use super::trouble::{Code, Trouble};
-use crate::decision::{self, Answer, Reason, SignatureAnswer, SubjectAnswer};
-use crate::subject::Kind;
-
-/// The flat reports of Ratify's own policies.
-const VERSION: &str = "0.2.0";
-/// Who is said to have verified where it is the policy itself.
-const POLICY: &str = "policy";
-
-/// Of one text in a report; what strangers signed may be longer.
-const MAX_TEXT: usize = 1000;
-/// Reports of one subject; how many more there are is told.
-const MAX_REPORTS: usize = 64;
+use crate::decision::{Answer, Reason, SignatureAnswer};
+use crate::report::{Audit, Few, MAX_REPORTS, MAX_TEXT, More, POLICY, V1, cut, extensions};
 
 /// The value of an item.
 #[derive(Debug, Clone)]
@@ -98,18 +86,6 @@ impl Written {
     }
 }
 
-/// As templates for Ratify 1 read it, but for trace id and time.
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct V1 {
-    version: &'static str,
-    is_success: bool,
-    verifier_reports: Vec<Report>,
-    #[serde(flatten)]
-    more: More,
-    subjects: Vec<Subject>,
-}
-
 /// As templates for Ratify 2 read it, but for trace id and time.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -118,74 +94,6 @@ struct V2 {
     artifact_reports: Vec<ArtifactReport>,
     #[serde(flatten)]
     more: More,
-}
-
-/// What Ratify does not tell.
-#[derive(Debug, Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct More {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    resolved_digest: Option<Digest>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    media_type: Option<String>,
-    platforms: Vec<String>,
-    reasons: Vec<Reason>,
-    warnings: Vec<String>,
-    /// Why nobody looked.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exempt: Option<String>,
-    /// What it would have been, where a no is only told.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    audit: Option<Audit>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Audit {
-    is_success: bool,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Report {
-    subject: String,
-    is_success: bool,
-    name: String,
-    verifier_name: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reference_digest: Option<Digest>,
-    message: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error_reason: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    extensions: Option<Extensions>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Extensions {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    identity: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    issuer: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    signed_at: Option<Timestamp>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    predicate_type: Option<String>,
-}
-
-#[derive(Debug, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Subject {
-    digest: Digest,
-    media_type: String,
-    kind: Kind,
-    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "decision::shown")]
-    platform: Option<Platform>,
-    is_success: bool,
-    verifier_reports: Vec<Report>,
 }
 
 #[derive(Debug, Serialize)]
@@ -230,16 +138,7 @@ pub(super) fn written(manner: Manner, told: &Told, repository: &str) -> Result<W
             return put(manner, success, (outcome, None), more, None);
         }
     };
-    let reason = |one: &Reason| Reason { code: one.code, message: cut(&one.message, MAX_TEXT) };
-    let more = More {
-        resolved_digest: answer.digest,
-        media_type: media_type.clone(),
-        platforms: answer.platforms.clone(),
-        reasons: answer.reasons.iter().map(reason).collect(),
-        warnings: answer.warnings.iter().map(|one| cut(&one.to_string(), MAX_TEXT)).collect(),
-        exempt: None,
-        audit,
-    };
+    let more = More::of(answer, media_type.clone(), audit);
     let refused = (!success).then(|| (answer.reference.clone(), told.reasons()));
     put(manner, success || manner.audit, (outcome, refused), more, Some((answer, repository)))
 }
@@ -258,18 +157,7 @@ fn put(
     answer: Option<(&Answer, &str)>,
 ) -> Result<Written, Trouble> {
     let written = match manner.shape {
-        Shape::V1 => {
-            let subjects: Vec<_> =
-                answer.map(|(answer, repository)| subjects(answer, repository)).unwrap_or_default();
-            let mut verifier_reports: Vec<_> =
-                subjects.iter().flat_map(|one| one.verifier_reports.clone()).collect();
-            if let Some((answer, _)) = answer.filter(|_| verifier_reports.is_empty()) {
-                verifier_reports.extend(unseen(answer));
-            }
-            let (version, is_success) = (VERSION, success);
-            let report = V1 { version, is_success, verifier_reports, more, subjects };
-            Written::new(&report, outcome, refused)
-        }
+        Shape::V1 => Written::new(&V1::new(success, more, answer), outcome, refused),
         Shape::V2 => {
             let artifact_reports = answer
                 .map(|(answer, repository)| artifact_reports(answer, repository))
@@ -283,106 +171,16 @@ fn put(
     written.ok_or_else(|| Trouble::new(Code::Internal, "the answer cannot be written"))
 }
 
-/// As many reports as are told, and what is told of the others.
-fn few<T>(reports: impl ExactSizeIterator<Item = T>, more: impl FnOnce(String) -> T) -> Vec<T> {
-    let all = reports.len();
-    let mut told: Vec<_> = reports.take(MAX_REPORTS).collect();
-    if all > MAX_REPORTS {
-        told.push(more(format!("and {} more, which are not told here", all - MAX_REPORTS)));
-    }
-    told
-}
-
-fn subjects(answer: &Answer, repository: &str) -> Vec<Subject> {
-    let subject = |one: &SubjectAnswer| {
-        let name = format!("{repository}@{}", one.digest);
-        let signed = one.signatures.iter().map(|signature| signature_report(&name, signature));
-        let mut reports = few(signed, |message| more_report(&name, message));
-        reports.extend(one.reasons.iter().map(|reason| reason_report(&name, answer, reason)));
-        Subject {
-            digest: one.digest,
-            media_type: one.media_type.clone(),
-            kind: one.kind,
-            platform: one.platform.clone(),
-            is_success: one.verified,
-            verifier_reports: reports,
-        }
-    };
-    answer.subjects.iter().map(subject).collect()
-}
-
-/// Of an image of which nothing was examined: no policy, no such platform.
-fn unseen(answer: &Answer) -> impl Iterator<Item = Report> {
-    answer.reasons.iter().map(|reason| reason_report(&answer.reference, answer, reason))
-}
-
-/// Says nothing of the image, so it is neither a good report nor a bad one of anybody's.
-fn more_report(subject: &str, message: String) -> Report {
-    Report {
-        subject: subject.to_owned(),
-        is_success: false,
-        name: POLICY.to_owned(),
-        verifier_name: POLICY.to_owned(),
-        reference_digest: None,
-        message,
-        error_reason: None,
-        extensions: None,
-    }
-}
-
-fn reason_report(subject: &str, answer: &Answer, reason: &Reason) -> Report {
-    let name = answer.policy.clone().unwrap_or_else(|| POLICY.to_owned());
-    Report {
-        subject: subject.to_owned(),
-        is_success: false,
-        name: name.clone(),
-        verifier_name: name,
-        reference_digest: None,
-        message: cut(&reason.message, MAX_TEXT),
-        error_reason: Some(reason.code.to_string()),
-        extensions: None,
-    }
-}
-
-fn signature_report(subject: &str, signature: &SignatureAnswer) -> Report {
-    let message = match (&signature.message, signature.accepted) {
-        (Some(message), _) => cut(message, MAX_TEXT),
-        (None, true) => "the signature counts".to_owned(),
-        (None, false) => "the signature does not count".to_owned(),
-    };
-    Report {
-        subject: subject.to_owned(),
-        is_success: signature.accepted,
-        name: signature.signer.clone(),
-        verifier_name: signature.signer.clone(),
-        reference_digest: Some(signature.artifact),
-        message,
-        error_reason: signature.code.map(|code| code.to_string()),
-        extensions: signature.accepted.then(|| extensions(signature)),
-    }
-}
-
-fn extensions(signature: &SignatureAnswer) -> Extensions {
-    Extensions {
-        identity: short(signature.identity.as_ref()),
-        issuer: short(signature.issuer.as_ref()),
-        signed_at: signature.signed_at,
-        predicate_type: short(signature.predicate_type.as_ref()),
-    }
-}
-
-fn short(text: Option<&String>) -> Option<String> {
-    text.map(|text| cut(text, MAX_TEXT))
-}
-
 /// One for each artifact, and one for what a subject lacks.
 fn artifact_reports(answer: &Answer, repository: &str) -> Vec<ArtifactReport> {
     let mut reports: Vec<ArtifactReport> = Vec::new();
+    let mut few = Few::of(Some(answer));
     for one in &answer.subjects {
         let subject = format!("{repository}@{}", one.digest);
-        for signature in one.signatures.iter().take(MAX_REPORTS) {
-            let artifact = signature.artifact.to_string();
-            let outcome = signature_finding(signature);
+        let (signatures, reasons) = few.take(one);
+        for signature in signatures {
+            let (artifact, outcome) =
+                (signature.artifact.to_string(), signature_finding(signature));
             let known = reports
                 .iter_mut()
                 .find(|report| report.subject == subject && report.artifact == artifact);
@@ -391,13 +189,18 @@ fn artifact_reports(answer: &Answer, repository: &str) -> Vec<ArtifactReport> {
                 None => reports.push(report(subject.clone(), artifact, vec![outcome])),
             }
         }
-        if !one.reasons.is_empty() {
-            let lacks = one.reasons.iter().map(|reason| reason_finding(answer, reason)).collect();
+        if !reasons.is_empty() {
+            let lacks = reasons.iter().map(|reason| reason_finding(answer, reason)).collect();
             reports.push(report(subject, one.digest.to_string(), lacks));
         }
     }
+    if let Some(text) = few.more() {
+        // Says nothing of the image, so it is said of none of its artifacts.
+        reports.push(report(answer.reference.clone(), String::new(), vec![more_finding(text)]));
+    }
     if reports.is_empty() && !answer.reasons.is_empty() {
-        let lacks = answer.reasons.iter().map(|reason| reason_finding(answer, reason)).collect();
+        let told = answer.reasons.iter().take(MAX_REPORTS);
+        let lacks = told.map(|reason| reason_finding(answer, reason)).collect();
         let artifact = answer.digest.map(|digest| digest.to_string()).unwrap_or_default();
         reports.push(report(answer.reference.clone(), artifact, lacks));
     }
@@ -417,6 +220,11 @@ fn reason_finding(answer: &Answer, reason: &Reason) -> Finding {
     }
 }
 
+fn more_finding(description: String) -> Finding {
+    let verifier_name = POLICY.to_owned();
+    Finding { verifier_name, description: Some(description), detail: None, error_reason: None }
+}
+
 fn signature_finding(signature: &SignatureAnswer) -> Finding {
     let error = || match (signature.code, &signature.message) {
         (Some(code), Some(message)) => format!("{code}: {}", cut(message, MAX_TEXT)),
@@ -434,14 +242,19 @@ fn signature_finding(signature: &SignatureAnswer) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use portolan_core::Digest;
+
     use super::*;
-    use crate::decision::{Verdict, Warning};
+    use crate::decision::{SubjectAnswer, Verdict, Warning};
+    use crate::evidence::SignatureKind;
+    use crate::subject::Kind;
 
     fn answer(signatures: usize, message: &str) -> Told {
         let digest = Digest::sha256(b"x");
         let signature = SignatureAnswer {
             artifact: digest,
             tag: None,
+            kind: SignatureKind::Layer,
             signer: "release".to_owned(),
             accepted: false,
             identity: None,
@@ -479,6 +292,37 @@ mod tests {
     }
 
     #[test]
+    fn of_many_subjects_as_much_is_told_as_of_one_and_what_is_lacking_before_signatures() {
+        let Told::Answer { answer: of_one, .. } = answer(64, "no") else { unreachable!() };
+        let mut answer = *of_one;
+        let reason =
+            Reason { code: crate::decision::ReasonCode::NotSigned, message: "LACKS".to_owned() };
+        answer.subjects[0].reasons = vec![reason.clone()];
+        answer.subjects = vec![answer.subjects[0].clone(); 40];
+        answer.reasons = vec![reason; 100];
+        let told = Told::Answer { answer: Box::new(answer), media_type: None, kept: None };
+        for shape in [Shape::V1, Shape::V2] {
+            let manner = Manner { shape, audit: false };
+            let text = written(manner, &told, "r").unwrap().rest;
+            let text = String::from_utf8(text.to_vec()).unwrap();
+            let whole = format!("{{{text}");
+            let value: serde_json::Value = serde_json::from_str(&whole).unwrap();
+            let reports = match shape {
+                Shape::V1 => value["verifierReports"].as_array().unwrap().len(),
+                Shape::V2 => {
+                    let all = value["artifactReports"].as_array().unwrap().iter();
+                    all.map(|one| one["results"].as_array().unwrap().len()).sum()
+                }
+            };
+            // And the one that counts the others.
+            assert_eq!(reports, 65, "{text}");
+            let more = format!("and {} more, which", 40 * 65 - 64);
+            assert!(text.contains(&more) && text.contains("and 36 more reasons"), "{text}");
+            assert!(text.len() < 100_000, "{}", text.len());
+        }
+    }
+
+    #[test]
     fn what_strangers_say_is_cut_with_a_mark_and_the_rest_is_counted() {
         let long = "é".repeat(MAX_TEXT);
         for shape in [Shape::V1, Shape::V2] {
@@ -490,8 +334,10 @@ mod tests {
             let many = written(manner, &answer(1000, &long), "r").unwrap();
             assert!(many.bytes() < 300 * MAX_TEXT, "{}", many.bytes());
         }
-        let many = written(Manner { shape: Shape::V1, audit: false }, &answer(1000, "no"), "r");
-        let text = String::from_utf8(many.unwrap().rest.to_vec()).unwrap();
-        assert!(text.contains("and 936 more"), "{text}");
+        for shape in [Shape::V1, Shape::V2] {
+            let many = written(Manner { shape, audit: false }, &answer(1000, "no"), "r");
+            let text = String::from_utf8(many.unwrap().rest.to_vec()).unwrap();
+            assert!(text.contains("and 936 more"), "{text}");
+        }
     }
 }

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use http::HeaderName;
+use hyper_util::service::TowerToHyperService;
 use portolan_core::Platform;
 use portolan_host::{Host, OpenRootError, PlatformError};
 use portolan_registry::client::{
@@ -25,6 +25,7 @@ use super::cluster::pull::PullSecrets;
 use super::cluster::{Cluster, ClusterError};
 use super::config::{Certificate, Config, PullSecretsFor, TlsConfig};
 use super::engine::Engine;
+use super::front::Front;
 use super::http::{App, admission_router, health_router, provider_router};
 use super::metrics::Metrics;
 use super::watch::{WatchError, Watched};
@@ -33,6 +34,16 @@ use crate::collect;
 /// Gatekeeper keeps idle connections for 90 s; closing them earlier would cost it a handshake in
 /// the time of an admission.
 const IDLE: Duration = Duration::from_secs(100);
+/// Who asks has its whole head at hand.
+const HEAD: Duration = Duration::from_secs(10);
+/// The same for a handshake.
+const HANDSHAKE: Duration = Duration::from_secs(3);
+/// Of HTTP/2: as many requests at once as one connection has, and as much before it is read. Both times
+/// all connections is what strangers can make the verifier hold.
+const STREAMS: u32 = 32;
+const WINDOW: u32 = 64 * 1024;
+/// Kubelets and Prometheus.
+const HEALTH_CONNECTIONS: usize = 64;
 
 /// Why a verifier does not start.
 #[derive(Debug, thiserror::Error)]
@@ -120,7 +131,7 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
     }
     let tls = certificates.as_mut().map(|one| one.tls(client_ca)).transpose()?;
     let mut serve = Servers { config, ending: ending.clone(), all: JoinSet::new() };
-    let mut router = provider_router(&app, believed_here);
+    let mut router = provider_router();
     let mut admission = None;
     match config.admission.listen {
         None => router = router.merge(admission_router(&app, believed_here)),
@@ -131,13 +142,16 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
             }
             let router = admission_router(&app, believed(config, client_ca.is_some()));
             let tls = certificates.as_mut().map(|one| one.tls(client_ca)).transpose()?;
-            admission = Some(serve.on(address, tls, router).await?);
+            admission = Some(serve.on(address, tls, TowerToHyperService::new(router)).await?);
         }
     }
-    let provider = serve.on(config.listen, tls, router).await?;
+    let front = Front::new(&app, believed_here, router);
+    let provider = serve.on(config.listen, tls, front).await?;
     let mut health = None;
     if let Some(address) = config.health {
-        health = Some(serve.on(address, None, health_router(&app)).await?);
+        let router = TowerToHyperService::new(health_router(&app));
+        let limits = serve.health_limits();
+        health = Some(serve.within(limits, address, None, router).await?);
     }
     let mut background = JoinSet::new();
     background.spawn(Arc::clone(&app.engine.watched).watch(config.cache.policy_poll.0));
@@ -224,6 +238,7 @@ fn app(
         host: host(config)?,
         limits: collect::Limits {
             total: config.limits.evidence_bytes as u64,
+            blob: config.limits.document_bytes as u64,
             ..collect::Limits::default()
         },
         metrics: Arc::clone(&metrics),
@@ -237,6 +252,7 @@ fn app(
         transient: config.transient_errors,
         trace_headers,
         requests: Semaphore::new(config.limits.requests),
+        body_bytes: Arc::new(Semaphore::new(config.limits.bodies_bytes)),
         metrics,
         ending: ending.clone(),
     }))
@@ -274,27 +290,53 @@ struct Servers<'a> {
 }
 
 impl Servers<'_> {
-    async fn on(
+    /// For who asks of images.
+    fn limits(&self) -> Limits {
+        Limits {
+            max_connections: self.config.limits.connections,
+            header_timeout: IDLE,
+            head_timeout: HEAD,
+            handshake_timeout: HANDSHAKE,
+            // Who connects has something to ask, and wants it answered by then.
+            opening_timeout: self.config.timeouts.verify.0,
+            shutdown_timeout: self.config.timeouts.shutdown.0,
+            max_streams: STREAMS,
+            window: WINDOW,
+            read_buffer: 64 * 1024,
+            max_head: 16 * 1024,
+            ..Limits::default()
+        }
+    }
+
+    /// For who asks how it is: nobody needs a connection for long.
+    fn health_limits(&self) -> Limits {
+        let max_connections = HEALTH_CONNECTIONS;
+        Limits { max_connections, header_timeout: HEAD, head_timeout: HANDSHAKE, ..self.limits() }
+    }
+
+    async fn on<S: serving::Answers>(
         &mut self,
         address: SocketAddr,
         tls: Option<Tls>,
-        router: Router,
+        service: S,
+    ) -> Result<SocketAddr, StartError> {
+        self.within(self.limits(), address, tls, service).await
+    }
+
+    async fn within<S: serving::Answers>(
+        &mut self,
+        limits: Limits,
+        address: SocketAddr,
+        tls: Option<Tls>,
+        service: S,
     ) -> Result<SocketAddr, StartError> {
         let failed = |source| StartError::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let bound = listener.local_addr().map_err(failed)?;
-        let limits = Limits {
-            max_connections: self.config.limits.connections,
-            header_timeout: IDLE,
-            // Who connects has something to ask, and wants it answered by then.
-            opening_timeout: self.config.timeouts.verify.0,
-            shutdown_timeout: self.config.timeouts.shutdown.0,
-            ..Limits::default()
-        };
         let ending = self.ending.clone();
         self.all.spawn(async move {
             let listener = Listener::Tcp(listener, tls);
-            serving::run(listener, router, &limits, ending.cancelled()).await;
+            serving::run_service(listener, service, &limits, ending.cancelled()).await;
         });
         Ok(bound)
     }

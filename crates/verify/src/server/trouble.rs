@@ -108,7 +108,7 @@ impl Trouble {
     /// Collecting what is attached to it.
     pub(super) fn of_collecting(error: &CollectError) -> Self {
         let code = match error {
-            CollectError::TooMuch { .. } => Code::Unusable,
+            CollectError::TooMuch { .. } | CollectError::TooLarge { .. } => Code::Unusable,
             CollectError::List { source, .. } | CollectError::Read { source, .. } => {
                 match image(source) {
                     // The image is there; that a list of it is not, or cannot be read, is no answer.

@@ -14,7 +14,7 @@ use portolan_core::causes::chain;
 use portolan_registry::durable;
 
 use super::metrics::{Input, Metrics};
-use crate::pod::{MAX_POD, Node, nodes_from_yaml};
+use crate::pod::{MAX_NODES, Node, nodes_from_yaml};
 use crate::policy::{self, LoadPolicyError, Policy};
 
 /// What is in force.
@@ -175,7 +175,7 @@ impl Watched {
 fn read_nodes(path: Option<&Path>) -> (Option<Digest>, Result<Vec<Node>, WatchError>) {
     let Some(path) = path else { return (None, Ok(Vec::new())) };
     let wrong = |what: String| WatchError::Nodes { path: path.to_owned(), what };
-    match durable::read_bounded(path, MAX_POD as u64) {
+    match durable::read_bounded(path, MAX_NODES as u64) {
         Err(error) => (None, Err(wrong(chain(&error)))),
         Ok(None) => (None, Err(wrong("it is not there".to_owned()))),
         Ok(Some(bytes)) => {

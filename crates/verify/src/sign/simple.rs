@@ -20,20 +20,27 @@ pub(super) async fn sign(
 ) -> Result<(Digest, bool), SignError> {
     let tag = cosign::tag(&subject.digest, "sig");
     let before = read(place, &tag).await?;
-    let mut layers = Vec::new();
+    let mut written = None;
     if let Some((artifact, manifest)) = before {
         if is_among(place, subject, key, (artifact, &manifest)).await? {
             return Ok((artifact, true));
         }
-        layers = manifest.layers;
+        written = Some(manifest);
     }
+    let mut layers =
+        written.as_mut().map(|old| std::mem::take(&mut old.layers)).unwrap_or_default();
     let payload = Bytes::from(Payload::new(&subject.digest, &name(place)).to_vec());
     let signature = key.sign(&payload).map_err(SignError::Key)?;
     let mut layer = Descriptor::of(SIMPLE_SIGNING, &payload);
     layer.annotations.insert(SIGNATURE.to_owned(), STANDARD.encode(signature));
     layers.push(layer);
     let config = Bytes::from(config(&layers));
-    let manifest = Manifest::new(Descriptor::of(media_type::OCI_CONFIG, &config), layers);
+    let new = Manifest::new(Descriptor::of(media_type::OCI_CONFIG, &config), layers);
+    // What others wrote beside the layers stays.
+    let manifest = match written {
+        Some(old) => Manifest { config: new.config, layers: new.layers, ..old },
+        None => new,
+    };
     let stored = async {
         place.push_blob(media_type::OCI_CONFIG, config).await?;
         place.push_blob(SIMPLE_SIGNING, payload).await?;

@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use portolan_core::Digest;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use super::MAX_BUNDLE_BYTES;
 use super::refusal::{malformed, refusal};
@@ -88,15 +89,15 @@ pub fn pae(payload_type: &str, payload: &[u8]) -> Vec<u8> {
 }
 
 /// What is said of one or more things that are named by digest.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Statement {
     #[serde(rename = "_type")]
     kind: String,
     subject: Vec<Named>,
     predicate_type: String,
-    #[serde(default)]
-    predicate: serde_json::Value,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    predicate: Option<Box<RawValue>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -115,7 +116,7 @@ impl Statement {
             kind: STATEMENTS[0].to_owned(),
             subject: vec![Named { name: None, digest }],
             predicate_type: COSIGN_SIGN.to_owned(),
-            predicate: serde_json::Value::Object(serde_json::Map::new()),
+            predicate: serde_json::value::to_raw_value(&serde_json::Map::new()).ok(),
         }
     }
 
@@ -141,7 +142,10 @@ impl Statement {
     }
 
     /// What it says, provided that it speaks of `subject`. A statement may speak of many things.
-    pub(super) fn about(self, subject: &Digest) -> Result<Claim, Refusal> {
+    ///
+    /// Nobody's signature was looked at yet, so the predicate is not read: it may be large, and read it
+    /// is many times larger.
+    pub(super) fn about(self, subject: &Digest) -> Result<Unread, Refusal> {
         let (algorithm, hex) = (subject.algorithm().as_str(), subject.hex());
         let names = |named: &Named| named.digest.get(algorithm).is_some_and(|found| *found == hex);
         if !self.subject.iter().any(names) {
@@ -150,10 +154,30 @@ impl Statement {
             return Err(refusal(RefusalCode::OtherSubject, message));
         }
         if self.predicate_type == COSIGN_SIGN {
-            return Ok(Claim::Signature);
+            return Ok(Unread::Signature);
         }
         let Self { predicate_type, predicate, .. } = self;
-        Ok(Claim::Statement { predicate_type, predicate })
+        Ok(Unread::Statement { predicate_type, predicate })
+    }
+}
+
+/// What is said by whoever signed it, which is not known yet.
+#[derive(Debug)]
+pub(super) enum Unread {
+    Signature,
+    Statement { predicate_type: String, predicate: Option<Box<RawValue>> },
+}
+
+impl Unread {
+    /// What is said, for who knows who said it.
+    pub(super) fn read(self) -> Result<Claim, Refusal> {
+        let Self::Statement { predicate_type, predicate } = self else {
+            return Ok(Claim::Signature);
+        };
+        let predicate = predicate.map(|raw| serde_json::from_str(raw.get())).transpose();
+        let predicate = predicate
+            .map_err(|error| malformed(format!("the predicate cannot be read: {error}")))?;
+        Ok(Claim::Statement { predicate_type, predicate: predicate.unwrap_or_default() })
     }
 }
 

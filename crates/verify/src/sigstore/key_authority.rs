@@ -36,7 +36,8 @@ impl KeyAuthority {
         }
         let signer = format!("sha256:{}", key.fingerprint());
         let (issuer, warnings) = (None, Vec::new());
-        Ok(Accepted { signer, issuer, signed_at, claim: signed.claim, checks, warnings })
+        let claim = signed.claim.read()?;
+        Ok(Accepted { signer, issuer, signed_at, claim, checks, warnings })
     }
 
     /// The key that made the signature. A hint is only a word: every key is tried.

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use portolan_core::Digest;
-use regex::Regex;
+use regex::{Regex, RegexBuilder};
 use sigstore_verify::VerificationPolicy;
 
 use super::refusal::{from_sigstore, refusal};
@@ -11,6 +11,14 @@ use super::signed::{Signed, Signer};
 use crate::authority::{Accepted, Authority, Judgement, Refusal, RefusalCode};
 use crate::evidence::Evidence;
 use crate::subject::Subject;
+
+/// A pattern may take this much memory, in bytes.
+const MAX_PATTERN: usize = 256 * 1024;
+
+/// A pattern that does not take much memory.
+pub fn pattern(text: &str) -> Result<Regex, regex::Error> {
+    RegexBuilder::new(text).size_limit(MAX_PATTERN).build()
+}
 
 /// Which identities or issuers are meant.
 #[derive(Debug, Clone)]
@@ -25,7 +33,7 @@ pub enum Match {
 /// An expression that does not stand alone.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error(
-    "the expression {pattern:?} cannot be held against a whole name; remove comments ((?x) … #) from its end"
+    "the expression {pattern:?} cannot be held against a whole name; remove comments ((?x) … #) from its end, or make it smaller"
 )]
 pub struct MatchError {
     /// As given.
@@ -41,7 +49,7 @@ impl Match {
         let Self::Regex(regex) = self else { return Ok(self) };
         let pattern = regex.as_str().to_owned();
         // Groups keep alternatives together: `a|b` must not become `\Aa` or `b\z`.
-        match Regex::new(&format!(r"\A(?:{pattern})\z")) {
+        match self::pattern(&format!(r"\A(?:{pattern})\z")) {
             Ok(regex) => Ok(Self::Regex(regex)),
             Err(source) => Err(MatchError { pattern, source }),
         }
@@ -148,7 +156,8 @@ impl KeylessAuthority {
         }
         let signed_at = result.verified_timestamps().iter().min().copied();
         let (signer, issuer, warnings) = (identity, Some(issuer), Vec::new());
-        Ok(Accepted { signer, issuer, signed_at, claim: signed.claim, checks, warnings })
+        let claim = signed.claim.read()?;
+        Ok(Accepted { signer, issuer, signed_at, claim, checks, warnings })
     }
 
     fn is_meant(&self, what: &str, wanted: &Match, found: &str) -> Result<(), Refusal> {

@@ -14,7 +14,7 @@ mod signed;
 
 pub use dsse::{COSIGN_SIGN, Envelope, IN_TOTO, Statement, pae};
 pub use key_authority::KeyAuthority;
-pub use keyless::{KeylessAuthority, KeylessOptions, Match, MatchError};
+pub use keyless::{KeylessAuthority, KeylessOptions, Match, MatchError, pattern};
 pub use root::{LogPolicy, TrustedRoot, TrustedRootError};
 
 /// The media type of a bundle, and how a referrers list calls its manifest.

@@ -8,9 +8,9 @@ use sigstore_verify::types::{Artifact, ArtifactDigest, Bundle, HashAlgorithm, Si
 
 use super::MAX_BUNDLE_BYTES;
 use super::convert;
-use super::dsse::{Envelope, Statement, pae};
+use super::dsse::{Envelope, Statement, Unread, pae};
 use super::refusal::{malformed, refusal};
-use crate::authority::{Claim, Refusal, RefusalCode};
+use crate::authority::{Refusal, RefusalCode};
 use crate::cosign::{Layer, Payload};
 use crate::evidence::Content;
 
@@ -19,7 +19,7 @@ const MAX_OF_A_KIND: usize = 8;
 
 /// Evidence that speaks of the subject, if its signature is good.
 pub(super) struct Signed {
-    pub(super) claim: Claim,
+    pub(super) claim: Unread,
     pub(super) message: Message,
     /// Over the message; any of them may be the one that counts.
     pub(super) signatures: Vec<Vec<u8>>,
@@ -110,7 +110,7 @@ fn simple(subject: &Digest, payload: &Bytes, layer: Layer) -> Result<Signed, Ref
     let signature =
         layer.signature.clone().ok_or_else(|| malformed("the layer has no signature"))?;
     Ok(Signed {
-        claim: Claim::Signature,
+        claim: Unread::Signature,
         message: Message::Bytes(payload.clone()),
         signatures: vec![signature],
         signer: of_layer(&layer),
@@ -161,7 +161,7 @@ fn bundle(subject: &Digest, bytes: &Bytes) -> Result<Signed, Refusal> {
         }
         SignatureContent::MessageSignature(message) => {
             check_message_digest(subject, message.message_digest.as_ref())?;
-            (Claim::Signature, Message::Subject(*subject), &message.signature)
+            (Unread::Signature, Message::Subject(*subject), &message.signature)
         }
         _ => {
             let message = "the bundle holds neither a message's signature nor an envelope";

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use portolan_core::Reference;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::decision::{Answer, Verdict};
+use crate::decision::Answer;
+use crate::report::V1;
 
 /// Answers that are there already.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -38,15 +40,6 @@ struct Item {
     error: String,
 }
 
-/// What a provider says of an image that was looked at: the shape that templates for Ratify 1 read.
-#[derive(Serialize)]
-struct Shown<'a> {
-    #[serde(rename = "isSuccess")]
-    is_success: bool,
-    #[serde(flatten)]
-    answer: &'a Answer,
-}
-
 impl Answers {
     /// None yet; what is asked for is to be found out.
     pub fn none_yet() -> Self {
@@ -67,10 +60,15 @@ impl Answers {
         })
     }
 
-    /// Adds what came of looking at an image.
-    pub fn looked(&mut self, key: &str, answer: &Answer) -> Result<(), serde_json::Error> {
-        let is_success = answer.verdict == Verdict::Verified;
-        let value = serde_json::to_value(Shown { is_success, answer })?;
+    /// Adds what came of looking at an image, as the verifier tells it: with what templates for Ratify
+    /// 1 read.
+    pub fn looked(
+        &mut self,
+        key: &str,
+        reference: &Reference,
+        answer: &Answer,
+    ) -> Result<(), serde_json::Error> {
+        let value = serde_json::to_value(V1::of(answer, reference))?;
         self.items.insert(key.to_owned(), Ok(value));
         Ok(())
     }

@@ -65,7 +65,9 @@ impl Evaluator {
     /// Compiles a template.
     pub fn new(template: &Template) -> Result<Self, EvaluateError> {
         let libs = template.libs.iter().map(String::as_str);
-        guard::check(&libs.chain([template.rego.as_str()]).collect::<Vec<_>>())?;
+        let modules: Vec<_> = libs.chain([template.rego.as_str()]).collect();
+        guard::check(&modules)?;
+        modules.iter().try_for_each(|text| guard::check_bounded(text))?;
         let mut engine = regorus::Engine::new();
         engine.set_rego_v0(template.is_v0);
         // As in Gatekeeper: a function that breaks down has no value.
@@ -92,6 +94,11 @@ impl Evaluator {
         parameters: &Value,
         answers: &Answers,
     ) -> Result<Outcome, EvaluateError> {
+        self.review(input(object, parameters), answers)
+    }
+
+    /// What it says of a whole `input`, as Gatekeeper would give it.
+    pub(crate) fn review(&self, input: Value, answers: &Answers) -> Result<Outcome, EvaluateError> {
         let mut engine = self.engine.clone();
         let asked = Arc::new(Mutex::new(BTreeSet::new()));
         let broke = |error: anyhow::Error| EvaluateError::Run(format!("{error:#}"));
@@ -108,7 +115,7 @@ impl Evaluator {
         engine
             .add_extension("external_data".to_owned(), 1, Box::new(external_data))
             .map_err(broke)?;
-        engine.set_input(regorus::Value::from(input(object, parameters)));
+        engine.set_input(regorus::Value::from(input));
         let result = engine.eval_rule(format!("{}.violation", self.package));
         let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         if !asked.is_empty() {

@@ -14,6 +14,8 @@ use crate::policy::PartialMeaning;
 #[serde(rename_all = "camelCase")]
 pub struct Parameters {
     provider: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    send_namespace: bool,
     default: &'static str,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     platforms: Vec<Written>,
@@ -68,6 +70,7 @@ impl Parameters {
         };
         Self {
             provider: provider.to_owned(),
+            send_namespace: false,
             default,
             platforms,
             partial: filled.then_some("host"),
@@ -77,6 +80,12 @@ impl Parameters {
             values: settings.values.clone(),
             labels: settings.labels.iter().map(|(key, all)| (key.clone(), told(all))).collect(),
         }
+    }
+
+    /// The same, and the provider is told the namespace of each request or not.
+    #[must_use]
+    pub fn sending_namespace(self, send_namespace: bool) -> Self {
+        Self { send_namespace, ..self }
     }
 
     /// The provider that is asked.

@@ -233,6 +233,22 @@ fn keys_are_canonical() {
     }
 }
 
+/// Only where the constraint says so: it makes answers that Gatekeeper keeps many more.
+#[test]
+fn the_namespace_is_told_where_the_constraint_says_so() {
+    let mut pod = pod_of(&json!({"os": {"name": "windows"}}));
+    pod["metadata"]["namespace"] = json!("team");
+    let plain = r#"{"os":"windows","reference":"r.example/app:1"}"#;
+    let named = r#"{"namespace":"team","os":"windows","reference":"r.example/app:1"}"#;
+    assert_eq!(asked(&pod, &json!({})), [plain]);
+    assert_eq!(asked(&pod, &json!({"sendNamespace": false})), [plain]);
+    assert_eq!(asked(&pod, &json!({"sendNamespace": true})), [named]);
+    assert_eq!(contract::parse(named).unwrap().namespace(), Some("team"));
+    // What has no namespace has none to tell.
+    let clusterwide = pod_of(&json!({"os": {"name": "windows"}}));
+    assert_eq!(asked(&clusterwide, &json!({"sendNamespace": true})), [plain]);
+}
+
 #[test]
 fn many_platforms_become_a_wildcard_in_rego_too() {
     let arches: Vec<_> = (0..20).map(|n| format!("cpu{n}")).collect();
@@ -396,6 +412,14 @@ fn what_cannot_be_meant_or_has_no_pod_is_a_violation() {
     }
     let service = json!({"kind": "Service", "metadata": {}});
     assert!(violations(&service, json!({})).contains("no pod in this object"));
+    for (list, value) in [("initContainers", json!({"a": {"name": "a"}})), ("volumes", json!("x"))]
+    {
+        let mut pod = arm_pod();
+        pod["spec"]["containers"] = json!([]);
+        pod["spec"][list] = value;
+        let said = violations(&pod, json!({}));
+        assert!(said.contains(&format!("{list} is no list")), "{said}");
+    }
     let imageless = json!({"kind": "Pod", "spec": {"containers": [{"name": "app"}]}});
     assert_eq!(violations(&imageless, json!({})), "containers app has no image");
     for image in
@@ -429,6 +453,73 @@ fn the_shipped_rego_negates_no_builtin() {
     }
 }
 
+/// In the manner of Ratify's published templates: every report is a success, and one of them is of the
+/// notation verifier with this issuer.
+const BY_ISSUER: &str = r#"package issuers
+reports[report] {
+  response := external_data({"provider": "p", "keys": ["r.example/app:1"]}).responses[_]
+  report := response[1].verifierReports[_]
+}
+violation[{"msg": "not by the issuer"}] {
+  count({report | report := reports[_]; report.type == "notation"; report.extensions.Issuer == "CN=root"}) == 0
+}
+violation[{"msg": "a report is no success"}] { reports[_].isSuccess == false }
+"#;
+
+/// What is tried here is answered as the verifier answers, in the words that other templates read.
+#[test]
+fn templates_that_read_reports_of_the_notation_verifier_find_them() {
+    use crate::decision::{SignatureAnswer, SubjectAnswer, Verdict, no_policy};
+    use crate::evidence::SignatureKind;
+    let reference = "r.example/app:1".parse().unwrap();
+    let digest = portolan_core::Digest::sha256(b"image");
+    let signature = SignatureAnswer {
+        artifact: digest,
+        tag: None,
+        kind: SignatureKind::Notation,
+        signer: "acme".to_owned(),
+        accepted: true,
+        identity: Some("CN=build".to_owned()),
+        issuer: Some("CN=root".to_owned()),
+        signed_at: None,
+        predicate_type: None,
+        checks: Vec::new(),
+        warnings: Vec::new(),
+        code: None,
+        message: None,
+    };
+    let answer = |signature: SignatureAnswer| crate::decision::Answer {
+        verdict: Verdict::Verified,
+        digest: Some(digest),
+        reasons: Vec::new(),
+        subjects: vec![SubjectAnswer {
+            digest,
+            media_type: "m".to_owned(),
+            kind: crate::subject::Kind::Manifest,
+            platform: None,
+            verified: true,
+            signatures: vec![signature],
+            passed_over: Vec::new(),
+            reasons: Vec::new(),
+            facts: None,
+        }],
+        ..no_policy(&reference)
+    };
+    let theirs = Evaluator::new(&Template::among(&[template(BY_ISSUER)]).unwrap()).unwrap();
+    for (kind, issuer, expected) in [
+        (SignatureKind::Notation, "CN=root", vec![]),
+        (SignatureKind::Notation, "CN=other", vec!["not by the issuer".to_owned()]),
+        (SignatureKind::Bundle, "CN=root", vec!["not by the issuer".to_owned()]),
+    ] {
+        let mut answers = Answers::none_yet();
+        let signature =
+            SignatureAnswer { kind, issuer: Some(issuer.to_owned()), ..signature.clone() };
+        answers.looked("r.example/app:1", &reference, &answer(signature)).unwrap();
+        let outcome = theirs.run(&arm_pod(), &json!({}), &answers).unwrap();
+        assert_eq!(outcome, Outcome::Violations(expected), "{kind:?} {issuer}");
+    }
+}
+
 fn template(rego: &str) -> Value {
     json!({"apiVersion": "templates.gatekeeper.sh/v1", "kind": "ConstraintTemplate", "spec": {
         "crd": {"spec": {"names": {"kind": "Other"}}},
@@ -453,7 +544,7 @@ fn other_templates_are_read_bounded_and_named_when_wrong() {
             "rego": "package a\nviolation contains {\"msg\": \"x\"} if { input.review.kind.kind == \"Pod\" }"}},
     ]});
     assert_eq!(run(v1), Ok(Outcome::Violations(vec!["x".to_owned()])));
-    let endless = "package a\nviolation[{\"msg\": \"x\"}] { n := numbers.range(1, 3000); n[_] * n[_] * n[_] < 0 }";
+    let endless = "package a\nviolation[{\"msg\": \"x\"}] { n := [1, 2, 3, 4, 5, 6, 7, 8, 9]; x := [p | a := n[_]; b := n[_]; c := n[_]; p := (a * b) * c]; x[_] * x[_] * x[_] < 0 }";
     let error = run(template(endless)).unwrap_err();
     assert!(error.contains("broke down") && error.contains("time"), "{error}");
     let set = run(template("package a\nviolation = 7 { true }")).unwrap_err();
@@ -465,6 +556,10 @@ fn other_templates_are_read_bounded_and_named_when_wrong() {
             "no spec.crd",
         ),
         (template("no rego"), "is not Rego"),
+        (
+            template("package a\nviolation[x] { x := numbers.range(1, 1000000000)[_] }"),
+            "numbers.range, which has no bound",
+        ),
         (template("package a\nf(x) = f(x) { true }\nviolation[x] { x := f(1) }"), "f calls itself"),
         (template("package a\nviolation[x] { x := r }\nr { violation[_] }"), "broke down"),
         (template(&format!("package a\nx = {}{}", "[".repeat(900), "]".repeat(900))), "12 deep"),
@@ -537,9 +632,9 @@ fn the_schema_knows_every_parameter() {
     let mut settings = unseen(settings("linux/arm64/v9"));
     settings.partial = PartialMeaning::Host;
     settings.os_labels.push("example.com/os".to_owned());
-    let parameters = json!(Parameters::new("p", &settings));
+    let parameters = json!(Parameters::new("p", &settings).sending_namespace(true));
     let written = parameters.as_object().unwrap();
-    assert_eq!(written.len(), 9, "all of them: {parameters}");
+    assert_eq!(written.len(), 10, "all of them: {parameters}");
     for (name, value) in written {
         check(value, &schema["properties"][name]);
     }
@@ -549,6 +644,7 @@ fn the_schema_knows_every_parameter() {
 fn check(value: &Value, schema: &Value) {
     match schema["type"].as_str().unwrap_or_else(|| panic!("{value} is not in the schema")) {
         "string" => assert!(value.is_string(), "{value}"),
+        "boolean" => assert!(value.is_boolean(), "{value}"),
         "array" => value.as_array().unwrap().iter().for_each(|one| check(one, &schema["items"])),
         "object" => value.as_object().unwrap().iter().for_each(|(name, one)| {
             let named = schema["properties"].get(name);

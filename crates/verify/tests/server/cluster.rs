@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::api::{Api, login};
-use crate::harness::{ADMISSION, Bench, LONG, SHORT, V1, client, policy, until};
+use crate::harness::{ADMISSION, Bench, LONG, MUTATE, SHORT, V1, client, policy, until};
 
 const PULL: &str = "\npull_secrets = \"certified\"\nsecrets_ttl = \"1ms\"\n";
 
@@ -167,6 +167,12 @@ async fn secrets_of_the_operator_serve_everybody_and_namespaces_nobody_who_shows
     let verifier = bench.start_with("", &tables(&bench, &api, SHORT, &more)).await;
     let said = verifier.ask(V1, &[&format!("[a]{}", bench.key_for("amd64"))]).await;
     assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+    // Who names no namespace as well, and who only wants to know a digest.
+    let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
+    assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+    let said = verifier.ask(MUTATE, &[&bench.image(":v1")]).await;
+    let pinned = bench.image(&format!("@{}", bench.image.top.digest));
+    assert_eq!(said.value(), &json!(pinned), "{}", said.body);
     drop(verifier);
     // Another address, for API servers that show nothing.
     let open =

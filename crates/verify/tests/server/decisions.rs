@@ -224,3 +224,25 @@ async fn the_namespace_of_a_key_exempts_only_where_that_is_configured() {
         assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
     }
 }
+
+/// A policy in Rego is told the namespace of a key, also where no namespace is exempt by its name.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_in_rego_is_told_the_namespace_of_a_key() {
+    let bench = Bench::new();
+    let rego = "package portolan\ndecision := {\"allow\": input.namespace == \"team\"}\n";
+    bench.write("decision.rego", rego);
+    let signers = "signers:\n  release: {keys: {files: [release.pub]}}\n";
+    bench.write("policy.yaml", &format!("version: 1\n{signers}default: {{rego: decision.rego}}\n"));
+    let verifier = bench.start().await;
+    let image = bench.image(":v1");
+    let inside = serde_json::json!({"namespace": "team", "reference": image}).to_string();
+    for (key, expected) in [
+        (inside, true),
+        (format!("[team]{image}"), true),
+        (format!("[other]{image}"), false),
+        (image.clone(), false),
+    ] {
+        let said = verifier.ask(V1, &[&key]).await;
+        assert_eq!(said.value()["isSuccess"], expected, "{key}: {}", said.body);
+    }
+}

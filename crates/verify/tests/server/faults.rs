@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use portolan_verify::sign::Form;
 
-use crate::harness::{ADMISSION, Bench, LONG, SHORT, V1, V2, until};
+use crate::harness::{ADMISSION, Bench, LONG, SHORT, V1, V2, policy, until};
 use crate::support::fault::{Answer, Fault};
 use crate::support::image::Image;
 
@@ -319,4 +319,26 @@ async fn more_evidence_than_the_limit_says_is_no_answer() {
     let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
     assert!(said.error().starts_with("UNUSABLE: "), "{}", said.body);
     assert!(said.error().contains("100"), "{}", said.body);
+}
+
+/// What is too large to be read might be what says no.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_document_larger_than_the_limit_makes_an_image_unusable_where_documents_count() {
+    let documents = "  documents: {sbom: {disallowedLicenses: [X], allowUnsigned: true}}\n";
+    for (policy, refused) in [(policy(""), false), (policy(documents), true)] {
+        let bench = Bench::new();
+        bench.sign_amd64().await;
+        bench.write("policy.yaml", &policy);
+        let sbom = Image::referrer(&bench.child("amd64"), "application/spdx+json", &[b' '; 5000]);
+        bench.registry.registry().repositories.get_mut("team/app").unwrap().hold(&sbom, "sbom");
+        let limits = format!("{LONG}\n[limits]\ndocument_bytes = 4999\n");
+        let verifier = bench.start_with("", &limits).await;
+        let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
+        if refused {
+            assert!(said.error().starts_with("UNUSABLE: "), "{}", said.body);
+            assert!(said.error().contains("limits.document_bytes"), "{}", said.body);
+        } else {
+            assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+        }
+    }
 }

@@ -85,3 +85,64 @@ async fn every_metric_of_the_verifier_is_in_the_guide() {
         );
     }
 }
+
+fn documents(name: &str) -> Vec<serde_json::Value> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(name);
+    let text = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    portolan_verify::template::read::documents(&text).unwrap()
+}
+
+/// The names of all objects of a kind.
+fn names(all: &[serde_json::Value], kind: &str) -> Vec<String> {
+    let own = all.iter().filter(|one| one["kind"] == kind);
+    own.map(|one| one["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+}
+
+/// What is shipped can be applied together, in any order, with each configuration in the guide.
+#[test]
+fn what_is_shipped_for_a_cluster_fits_together() {
+    let (verifier, rbac) = (documents("verifier/verifier.yaml"), documents("verifier/rbac.yaml"));
+    let all: Vec<_> = verifier.iter().chain(&rbac).cloned().collect();
+    // Nothing twice: what is applied last would win.
+    let name = |one: &serde_json::Value| format!("{} {}", one["kind"], one["metadata"]["name"]);
+    let mut seen = std::collections::BTreeSet::new();
+    for one in &all {
+        assert!(seen.insert(name(one)), "{} twice", name(one));
+    }
+    // It watches nodes, so it has a token, and may.
+    let settings = verifier.iter().find(|one| one["kind"] == "ConfigMap").unwrap();
+    let config = parse(settings["data"]["verifier.toml"].as_str().unwrap()).unwrap();
+    assert!(config.cluster.as_ref().is_some_and(|cluster| cluster.nodes));
+    let account = verifier.iter().find(|one| one["kind"] == "ServiceAccount").unwrap();
+    assert!(account.get("automountServiceAccountToken").is_none(), "{account}");
+    assert_eq!(names(&verifier, "ClusterRoleBinding"), ["portolan-verifier-nodes"]);
+    // Whoever asks the verifier is told of its next authority, and it may tell them.
+    let mut asking = names(&documents("gatekeeper/provider.yaml"), "Provider");
+    asking.extend(names(&documents("gatekeeper/mutation.yaml"), "Provider"));
+    let trust =
+        rbac.iter().find(|one| one["metadata"]["name"] == "portolan-verifier-trust").unwrap();
+    assert_eq!(trust["rules"][0]["resourceNames"], serde_json::json!(asking));
+    let (_, rest) = GUIDE.split_once("## In its cluster\n\n```toml\n").unwrap();
+    let (text, _) = rest.split_once("```").unwrap();
+    let own = parse(&format!("listen = \"0.0.0.0:1\"\npolicy = \"p\"\n{text}")).unwrap();
+    let tls = own.tls.unwrap();
+    let told = format!("{:?}", tls.generate.unwrap().providers);
+    for provider in &asking {
+        assert!(told.contains(provider.as_str()), "{provider}: {told}");
+    }
+    // Every port of the pod says who may reach it.
+    let network = documents("verifier/network.yaml");
+    let reached = network[0]["spec"]["ingress"].as_array().unwrap();
+    let reached: Vec<_> = reached.iter().map(|one| &one["ports"][0]["port"]).collect();
+    let deployed = verifier.iter().find(|one| one["kind"] == "Deployment").unwrap();
+    let pod = &deployed["spec"]["template"];
+    let ports = pod["spec"]["containers"][0]["ports"].as_array().unwrap();
+    let ports: Vec<_> = ports.iter().map(|one| &one["name"]).collect();
+    assert_eq!((reached.len(), reached), (3, vec![ports[0], ports[1], ports[2]]));
+    assert_eq!(network[0]["spec"]["podSelector"]["matchLabels"], pod["metadata"]["labels"]);
+    // One type for a certificate of either making: a Secret's cannot be changed.
+    let secret = rbac.iter().find(|one| one["kind"] == "Secret").unwrap();
+    assert_eq!(secret["type"], "Opaque");
+    let guide = include_str!("../../../../docs/gatekeeper.md");
+    assert!(guide.contains("create secret generic portolan-verifier-tls"), "an Opaque one");
+}

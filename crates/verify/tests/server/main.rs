@@ -7,6 +7,7 @@ mod support;
 
 mod admission;
 mod api;
+mod bounds;
 mod caches;
 mod cluster;
 mod decisions;

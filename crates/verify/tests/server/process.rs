@@ -93,6 +93,39 @@ async fn the_program_is_healthy_ready_and_counted() {
     assert!(!metrics.contains("team/app") && !metrics.contains("sha256"), "{metrics}");
 }
 
+/// One thread is another kind of runtime: whoever waits there must not stop who does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn one_thread_answers_many_and_so_do_more() {
+    for threads in [1, 3] {
+        let bench = Bench::new();
+        bench.sign_amd64().await;
+        let hung = bench.key_for("amd64").replace(":v1", ":hung");
+        bench.registry.always("GET", "/manifests/hung", Fault::Hang);
+        let limits =
+            format!("{LONG}\n[limits]\nthreads = {threads}\n[timeouts]\nverify = \"3s\"\n");
+        let program = Program::start(&bench, &limits).await;
+        let key = bench.key_for("amd64");
+        let waits = program.ask(&bench, &hung);
+        let asked = futures_util::future::join_all((0..8).map(|_| program.ask(&bench, &key)));
+        let begun = std::time::Instant::now();
+        let (waited, all) = tokio::join!(waits, async {
+            let all = asked.await;
+            (all, begun.elapsed())
+        });
+        let (all, took) = all;
+        for said in all {
+            let said = said.unwrap();
+            assert_eq!(said["response"]["items"][0]["value"]["isSuccess"], true, "{said}");
+        }
+        assert!(took < Duration::from_millis(2800), "{threads} threads: {took:?}");
+        let waited = waited.unwrap();
+        assert!(
+            waited["response"]["systemError"].as_str().unwrap().contains("DEADLINE"),
+            "{waited}"
+        );
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_signal_ends_it_after_what_is_under_way() {
     let bench = Bench::new();

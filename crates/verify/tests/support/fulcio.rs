@@ -1,7 +1,10 @@
 //! An authority that certifies identities for a day, and shows its certificates to a log.
 
 use portolan_core::Digest;
+use portolan_verify::cosign::{CERTIFICATE, LOG_ENTRY, Payload};
+use portolan_verify::evidence::Content;
 use portolan_verify::key::PrivateKey;
+use portolan_verify::sigstore::Statement;
 use rcgen::{
     BasicConstraints, CertificateParams, CustomExtension, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, SanType, SerialNumber, date_time_ymd,
@@ -9,7 +12,7 @@ use rcgen::{
 use serde_json::{Value, json};
 use x509_cert::der::{Decode as _, Encode as _};
 
-use super::{Log, b64};
+use super::{Log, b64, bundle, dsse_entry, envelope, hashedrekord, simple};
 
 const ISSUER: &[u64] = &[1, 3, 6, 1, 4, 1, 57264, 1, 8];
 const SCTS: &[u64] = &[1, 3, 6, 1, 4, 1, 11129, 2, 4, 2];
@@ -95,4 +98,22 @@ impl Fulcio {
         let list = [&two(list.len())[..], &list].concat();
         x509_cert::der::asn1::OctetString::new(list).unwrap().to_der().unwrap()
     }
+}
+
+/// A signature as cosign 2 keeps it.
+pub(crate) fn layer(who: &Identity, digest: &Digest, log: &Log, time: i64) -> Content {
+    let payload = Payload::new(digest, "registry.example/app").to_vec();
+    let signature = who.key.sign(&payload).unwrap();
+    let entry = log.annotation(&hashedrekord(&payload, &signature, &who.pem()), time);
+    simple(&payload, &signature, &[(CERTIFICATE, who.pem()), (LOG_ENTRY, entry)])
+}
+
+/// The same as cosign 3 keeps it.
+pub(crate) fn sealed(who: &Identity, digest: &Digest, log: &Log, time: i64) -> Value {
+    let payload = Statement::signature(digest).to_vec();
+    let envelope = envelope(&payload, |message| who.key.sign(message).unwrap());
+    let entry = log.entry(&dsse_entry(&envelope, &who.pem()), time);
+    let certificate = json!({"rawBytes": b64(&who.certificate)});
+    let material = json!({"certificate": certificate, "tlogEntries": [entry]});
+    bundle(material, ("dsseEnvelope", envelope))
 }

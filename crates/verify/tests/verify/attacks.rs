@@ -5,14 +5,17 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use portolan_core::{Descriptor, Digest, Index, Manifest, Target, media_type};
 use portolan_verify::authority::RefusalCode;
+use portolan_verify::collect::CollectError;
 use portolan_verify::cosign;
 use portolan_verify::decision::{ReasonCode, Verdict};
 use portolan_verify::key::PrivateKey;
+use portolan_verify::policy::IndexPolicy;
 use portolan_verify::sign::{Form, sign};
 use portolan_verify::sigstore::BUNDLE;
+use portolan_verify::verify::VerifyError;
 
-use crate::bench::{Bench, is, of};
-use crate::support::fault::{Answer, Fault};
+use crate::bench::{Bench, for_platform, index_of, is, of};
+use crate::support::fault::{Answer, Fault, within};
 use crate::support::image::{Image, to_json};
 
 const AMD: [&str; 1] = ["linux/amd64"];
@@ -145,4 +148,137 @@ async fn what_is_no_signature_is_passed_over() {
     assert!(subject.passed_over.iter().any(|one| one.artifact == junk.top.digest), "{subject:?}");
     let refused: Vec<_> = subject.signatures.iter().filter(|one| !one.accepted).collect();
     assert!(refused.iter().any(|one| one.code == Some(RefusalCode::Malformed)), "{refused:?}");
+}
+
+/// The signatures of an index say which index it was: one that lists another image is another one,
+/// whatever is put beside it.
+#[tokio::test]
+async fn a_signature_of_an_index_does_not_count_for_one_that_lists_another_image() {
+    let bench = Bench::new(&AMD);
+    bench.sign_all().await;
+    let simple = bench.sign_in(&bench.top(), Form::Simple).await;
+    let bundle = bench.sign_in(&bench.top(), Form::Bundle).await;
+    is(&bench.verify("linux/amd64").await, Verdict::Verified);
+
+    // The other image is signed too, and the tag is moved to an index that lists it.
+    let other = Image::single("linux/amd64", &[77], 99);
+    let swapped = index_of(vec![for_platform("linux/amd64", &other.top)], &[&other]);
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&swapped, "v1");
+    bench.sign(&other.top).await;
+    let place = bench.place();
+    let fetched = place.manifest(&Target::Digest(simple)).await.unwrap();
+    let tag = cosign::tag(&swapped.top.digest, "sig");
+    place.push_manifest(media_type::OCI_MANIFEST, fetched.bytes, Some(&tag)).await.unwrap();
+    let fetched = place.manifest(&Target::Digest(bundle)).await.unwrap();
+    let mut copied: Manifest = serde_json::from_slice(&fetched.bytes).unwrap();
+    let Descriptor { media_type: kind, digest, size, .. } = &swapped.top;
+    copied.subject = Some(Descriptor::new(kind, *digest, *size));
+    let bytes = Bytes::from(to_json(&copied));
+    place.push_manifest(media_type::OCI_MANIFEST, bytes, None).await.unwrap();
+
+    let answer = bench.verify("linux/amd64").await;
+    is(&answer, Verdict::Refused);
+    assert!(of(&answer, &other.top).verified, "{answer:?}");
+    let index = of(&answer, &swapped.top);
+    assert_eq!(index.signatures.len(), 2, "{index:?}");
+    for signature in &index.signatures {
+        assert_eq!(signature.code, Some(RefusalCode::OtherSubject), "{signature:?}");
+    }
+}
+
+/// One manifest of cosign 2 with a signature of a stranger, one of another image and a good one.
+#[tokio::test]
+async fn of_several_layers_the_good_one_counts_wherever_it_stands_and_the_others_never() {
+    let bench = Bench::new(&AMD);
+    bench.sign(&bench.top()).await;
+    let child = bench.entry(0);
+    let place = bench.place();
+    let layers = async |artifact: Digest| {
+        let fetched = place.manifest(&Target::Digest(artifact)).await.unwrap();
+        serde_json::from_slice::<Manifest>(&fetched.bytes).unwrap()
+    };
+    let (_, _, simple) = other_image(&bench).await;
+    let of_other = layers(simple).await.layers.remove(0);
+    let stranger = PrivateKey::generate().unwrap();
+    let foreign = sign(&place, &child, &stranger, Form::Simple).await.unwrap().artifact;
+    let foreign = layers(foreign).await.layers.remove(0);
+    // It keeps what is there and adds its own.
+    let both = layers(bench.sign_in(&child, Form::Simple).await).await;
+    let good = both.layers.last().unwrap().clone();
+    assert_ne!(good, foreign);
+    let tag = cosign::tag(&child.digest, "sig");
+    for (order, expected) in [
+        (vec![&foreign, &of_other], Verdict::Refused),
+        (vec![&foreign, &of_other, &good], Verdict::Verified),
+        (vec![&good, &foreign, &of_other], Verdict::Verified),
+        (vec![&foreign, &good, &of_other], Verdict::Verified),
+        (vec![&of_other], Verdict::Refused),
+    ] {
+        let manifest = Manifest { layers: order.into_iter().cloned().collect(), ..both.clone() };
+        let bytes = Bytes::from(to_json(&manifest));
+        place.push_manifest(media_type::OCI_MANIFEST, bytes, Some(&tag)).await.unwrap();
+        let answer = bench.verify("linux/amd64").await;
+        is(&answer, expected);
+        let signatures = &of(&answer, &child).signatures;
+        assert_eq!(signatures.len(), manifest.layers.len(), "{signatures:?}");
+        let counted = signatures.iter().filter(|one| one.accepted).count();
+        assert_eq!(counted, usize::from(expected == Verdict::Verified), "{signatures:?}");
+    }
+}
+
+/// Which of two a runtime picks nobody knows, so both must be signed.
+#[tokio::test]
+async fn two_images_for_exactly_one_platform_are_both_looked_at() {
+    let (one, two) =
+        (Image::single("linux/amd64", &[10], 1), Image::single("linux/amd64", &[20], 2));
+    let entries =
+        vec![for_platform("linux/amd64", &one.top), for_platform("linux/amd64", &two.top)];
+    for (signed, unsigned) in [(0, 1), (1, 0)] {
+        let bench = Bench::holding(index_of(entries.clone(), &[&one, &two]));
+        bench.sign(&bench.top()).await;
+        bench.sign(&entries[signed]).await;
+        let answer = bench.verify("linux/amd64").await;
+        is(&answer, Verdict::Refused);
+        assert!(of(&answer, &entries[signed]).verified, "{answer:?}");
+        assert!(!of(&answer, &entries[unsigned]).verified, "{answer:?}");
+        bench.sign(&entries[unsigned]).await;
+        is(&bench.verify("linux/amd64").await, Verdict::Verified);
+    }
+}
+
+/// A descriptor that lies about a size is not believed, whichever way it lies, and nothing is read
+/// without end.
+#[tokio::test]
+async fn what_has_another_size_than_it_is_said_to_have_is_no_evidence() {
+    for lie in [-1_i64, 1, 1_000_000] {
+        let changed = |size: u64| u64::try_from(size.cast_signed() + lie).unwrap();
+        // Of a signature's layer: its content is written elsewhere, so it has to be fetched.
+        let bench = Bench::new(&AMD);
+        bench.sign(&bench.top()).await;
+        let child = bench.entry(0);
+        let place = bench.place();
+        let artifact = bench.sign_in(&child, Form::Bundle).await;
+        let fetched = place.manifest(&Target::Digest(artifact)).await.unwrap();
+        let mut manifest: Manifest = serde_json::from_slice(&fetched.bytes).unwrap();
+        manifest.layers[0].size = changed(manifest.layers[0].size);
+        let lying = Image::of_manifest(media_type::OCI_MANIFEST, &to_json(&manifest));
+        {
+            let mut registry = bench.server.registry();
+            let repository = registry.repositories.get_mut("team/app").unwrap();
+            repository.manifests.remove(&artifact);
+            repository.hold(&lying, "lying");
+        }
+        let error = within(30, bench.trouble("linux/amd64")).await;
+        assert!(matches!(error, VerifyError::Collect(CollectError::Read { .. })), "{lie}: {error}");
+
+        // Of an entry of the index: what is there is not what was signed as listed.
+        let image = Image::multi(&AMD, 1);
+        let mut entry = image.as_index().manifests[0].clone();
+        entry.size = changed(entry.size);
+        let bench = Bench::holding(index_of(vec![entry.clone()], &[&image]));
+        bench.sign(&bench.top()).await;
+        let rule = bench.rule(IndexPolicy::Both);
+        let answer = within(30, bench.ask(&bench.reference(), "linux/amd64", &rule)).await;
+        assert!(!answer.is_ok_and(|answer| answer.verdict == Verdict::Verified), "{lie}");
+    }
 }

@@ -4,12 +4,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use portolan_core::{Descriptor, Manifest, media_type};
+use portolan_verify::collect::{CollectError, Limits};
 use portolan_verify::cosign;
 use portolan_verify::decision::{Answer, ReasonCode, Verdict};
 use portolan_verify::key::PrivateKey;
-use portolan_verify::policy;
+use portolan_verify::policy::{self, Rule};
 use portolan_verify::sign::{Form, sign};
 use portolan_verify::sigstore::{IN_TOTO, pae};
+use portolan_verify::verify::VerifyError;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, is};
@@ -71,6 +73,11 @@ async fn asked(bench: &Bench, rule: &str) -> Answer {
 
 /// The same with a second signer, `scanner`.
 async fn asked_with(bench: &Bench, scanner: &PrivateKey, rule: &str) -> Answer {
+    let rule = rule_of(bench, scanner, rule);
+    bench.ask(&bench.reference(), "linux/amd64", &rule).await.unwrap()
+}
+
+fn rule_of(bench: &Bench, scanner: &PrivateKey, rule: &str) -> Rule {
     let signer = |name: &str, key: &PrivateKey| {
         let pem = key.public().to_pem();
         let pem: String = pem.lines().map(|line| format!("          {line}\n")).collect();
@@ -81,8 +88,7 @@ async fn asked_with(bench: &Bench, scanner: &PrivateKey, rule: &str) -> Answer {
     let text = format!("version: 1\nsigners:\n{signers}default:\n{rule}");
     let policy = policy::parse(text.as_bytes(), &|_| Err("no files".to_owned()));
     let policy = policy.unwrap_or_else(|error| panic!("{error}\n{text}"));
-    let rule = policy.rule(&bench.reference()).unwrap();
-    bench.ask(&bench.reference(), "linux/amd64", rule).await.unwrap()
+    Rule::clone(policy.rule(&bench.reference()).unwrap())
 }
 
 fn bench() -> Bench {
@@ -250,6 +256,72 @@ async fn a_list_of_weaknesses_without_a_time_counts_beside_newer_ones() {
     is(&asked(&bench, &rule).await, Verdict::Verified);
     attest(&bench, &bench.key, VULN, scan("error", None), false).await;
     is(&asked(&bench, &rule).await, Verdict::Refused);
+}
+
+/// Many weaknesses make a large list: what is too large to be read must not leave the word to an
+/// older one.
+#[tokio::test]
+async fn a_list_that_is_too_large_is_an_error_where_lists_count() {
+    let weaknesses = format!("require: {{allOf: [release]}}\n{WEAKNESSES}");
+    let (bench, nobody) = (bench(), PrivateKey::generate().unwrap());
+    bench.sign(&bench.top()).await;
+    attest(&bench, &bench.key, VULN, scan("note", Some(3)), false).await;
+    let mut large = scan("error", Some(1));
+    large["padding"] = Value::from("x".repeat(4000));
+    attest(&bench, &bench.key, VULN, large, false).await;
+    let ask = async |rule: &str, blob: u64| {
+        let (rule, limits) = (rule_of(&bench, &nobody, rule), Limits { blob, ..Limits::default() });
+        bench.ask_within(&limits, &bench.reference(), "linux/amd64", &rule).await
+    };
+    let error = ask(&weaknesses, 4000).await.expect_err("nobody knows what it says");
+    let VerifyError::Collect(CollectError::TooLarge { size, limit: 4000, .. }) = error else {
+        panic!("{error}")
+    };
+    is(&ask(&weaknesses, size).await.unwrap(), Verdict::Refused);
+    // Where only signatures count there is nothing in it that could say no.
+    let answer = ask("require: {allOf: [release]}", 4000).await.unwrap();
+    is(&answer, Verdict::Verified);
+    assert!(answer.subjects[0].passed_over[0].why.contains("more than the 4000"), "{answer:?}");
+}
+
+#[tokio::test]
+async fn components_of_cyclonedx_are_found_and_those_inside_of_others() {
+    const CYCLONEDX: &str = "https://cyclonedx.org/bom";
+    let rule = "require: {allOf: [release]}\ndocuments:\n  sbom:\n    disallowedLicenses: [GPL-3.0-only]\n    disallowedPackages: [{name: log4j-core, version: 2.14.1}]";
+    let bom = |inner: Value| {
+        let outer = json!({"name": "app", "version": "1", "licenses": [{"license": {"id": "MIT"}}],
+                           "components": [inner]});
+        json!({"bomFormat": "CycloneDX", "specVersion": "1.5", "components": [outer]})
+    };
+    for (inner, told) in [
+        (json!({"name": "log4j-core", "version": "2.20.0"}), None),
+        (json!({"name": "log4j-core", "version": "2.14.1"}), Some("log4j-core 2.14.1")),
+        (
+            json!({"name": "x", "licenses": [{"license": {"id": "GPL-3.0-only"}}]}),
+            Some("x under gpl-3.0-only"),
+        ),
+        (
+            json!({"name": "x", "licenses": [{"license": {"name": "gpl-3.0-only"}}]}),
+            Some("x under gpl-3.0-only"),
+        ),
+        (
+            json!({"name": "x", "licenses": [{"expression": "MIT AND GPL-3.0-only"}]}),
+            Some("x under gpl-3.0-only"),
+        ),
+    ] {
+        let bench = bench();
+        bench.sign(&bench.top()).await;
+        attest(&bench, &bench.key, CYCLONEDX, bom(inner.clone()), false).await;
+        let answer = asked(&bench, rule).await;
+        match told {
+            None => is(&answer, Verdict::Verified),
+            Some(words) => {
+                is(&answer, Verdict::Refused);
+                let message = &answer.subjects[0].reasons[0].message;
+                assert!(message.contains(words), "{inner}: {message}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

@@ -79,10 +79,20 @@ impl Bench {
         wanted: &str,
         rule: &Rule,
     ) -> Result<Answer, VerifyError> {
+        self.ask_within(&Limits::default(), reference, wanted, rule).await
+    }
+
+    pub(crate) async fn ask_within(
+        &self,
+        limits: &Limits,
+        reference: &Reference,
+        wanted: &str,
+        rule: &Rule,
+    ) -> Result<Answer, VerifyError> {
         let wanted = Wanted::of(wanted.split(',').map(|one| one.parse().unwrap())).unwrap();
         let now = jiff::Timestamp::now();
         let question = Question { reference, namespace: None, rule, wanted: &wanted, now };
-        verify(&self.place(), &question, &Limits::default()).await
+        verify(&self.place(), &question, limits).await
     }
 
     /// For these platforms, index and images.

@@ -5,10 +5,17 @@
 #[path = "../../../registry/tests/support/mod.rs"]
 mod support;
 
+#[path = "../notation/mint.rs"]
+#[allow(dead_code, reason = "the tests of envelopes use the rest")]
+mod mint;
+#[path = "../support/mod.rs"]
+mod sigstore;
+
 mod attacks;
 mod attested;
 mod bench;
 mod faults;
+mod kinds;
 mod platforms;
 mod policies;
 mod rego;

@@ -42,6 +42,8 @@ struct State {
     trouble: Option<(Instant, Instant)>,
     /// What [`View::now`] gives out.
     told: Arc<Known>,
+    /// The same where nothing is known: always this one, so that answers by it can be told again.
+    nothing: Arc<Known>,
 }
 
 /// All nodes; none where they are not known.
@@ -64,7 +66,7 @@ impl View {
     pub(in crate::server) fn now(&self) -> Arc<Known> {
         let state = self.state();
         match state.is_lost(Instant::now()) {
-            true => Arc::default(),
+            true => Arc::clone(&state.nothing),
             false => Arc::clone(&state.told),
         }
     }
@@ -106,17 +108,24 @@ impl View {
 
 impl State {
     fn take(&mut self, event: Event<Object>) {
-        self.trouble = None;
         match event {
-            Event::Init => self.coming = Some(BTreeMap::new()),
+            // Said before the server is asked, and before it has told everything: while lists fail this
+            // comes again and again.
+            Event::Init => {
+                self.coming = Some(BTreeMap::new());
+                return;
+            }
             Event::InitApply(node) => {
                 let (name, node) = read(&node);
                 self.coming.get_or_insert_default().insert(name, node);
+                return;
             }
             Event::InitDone => self.listed = Some(self.coming.take().unwrap_or_default()),
             Event::Apply(node) => {
                 let (name, node) = read(&node);
-                let listed = self.listed.get_or_insert_default();
+                self.trouble = None;
+                // One node is not all of them.
+                let Some(listed) = &mut self.listed else { return };
                 // Kubelets say every few minutes that they are there.
                 if listed.get(&name) == Some(&node) {
                     return;
@@ -125,9 +134,12 @@ impl State {
             }
             Event::Delete(node) => {
                 let (name, _) = read(&node);
-                self.listed.get_or_insert_default().remove(&name);
+                self.listed.iter_mut().for_each(|listed| {
+                    listed.remove(&name);
+                });
             }
         }
+        self.trouble = None;
         let all = self.listed.iter().flat_map(BTreeMap::values).cloned();
         self.told = Arc::new(Known::new(all.collect::<Option<Vec<_>>>().unwrap_or_default()));
     }
@@ -215,31 +227,84 @@ mod tests {
         assert!(!state.is_lost(at(801)));
     }
 
+    /// As a watcher does whose lists fail: it says that a list begins, and fails.
+    #[test]
+    fn lists_that_begin_and_fail_are_no_view_until_one_is_complete() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut state = State::default();
+        state.take(Event::Init);
+        state.take(Event::InitApply(node("a", Some("amd64"))));
+        state.take(Event::InitDone);
+        for seconds in (0..=90).step_by(30) {
+            state.failed(at(seconds));
+            state.take(Event::Init);
+            state.take(Event::InitApply(node("b", Some("arm64"))));
+        }
+        assert!(state.is_lost(at(90)), "the old list may be less than there is");
+        state.take(Event::InitDone);
+        assert!(!state.is_lost(at(91)));
+        assert_eq!(told(&state), ["b linux/arm64"]);
+    }
+
+    #[test]
+    fn before_the_first_list_one_node_is_not_taken_for_all() {
+        let mut state = State::default();
+        state.take(Event::Apply(node("a", Some("amd64"))));
+        state.take(Event::Delete(node("b", Some("arm64"))));
+        assert!(state.listed.is_none() && state.told.platforms.is_none(), "{state:?}");
+    }
+
+    #[test]
+    fn what_is_told_while_the_watch_is_broken_is_one_thing() {
+        let view = View::default();
+        let long_ago = Instant::now() - GRACE - Duration::from_secs(1);
+        view.state().failed(long_ago);
+        view.state().failed(Instant::now());
+        assert!(Arc::ptr_eq(&view.now(), &view.now()), "answers by it may be told again");
+        assert!(view.now().platforms.is_none());
+    }
+
     proptest! {
-        /// Whatever comes in whatever order: who is told has the platform of every node that is
-        /// there, or is told nothing.
+        /// Whatever comes in whatever order: who is told has the platform of every node that was told
+        /// of, or is told nothing, and that only where a node does not say what it is.
         #[test]
         fn never_fewer_platforms_than_there_are(
-            events in prop::collection::vec((0..3_u8, 0..4_u8, prop::option::of(0..3_u8)), 0..40),
+            events in prop::collection::vec((0..4_u8, 0..4_u8, prop::option::weighted(0.9, 0..3_u8)), 0..40),
         ) {
             let arch = |n: u8| ["amd64", "arm64", "s390x"][usize::from(n)];
             let mut state = State::default();
             let mut model = BTreeMap::new();
-            state.take(Event::Init);
-            state.take(Event::InitDone);
+            let mut listed = false;
             for (kind, name, what) in events {
                 let object = node(&name.to_string(), what.map(arch));
-                if kind == 0 {
-                    model.remove(&name);
-                    state.take(Event::Delete(object));
-                } else {
-                    model.insert(name, what);
-                    state.take(Event::Apply(object));
+                match kind {
+                    // A new list: this node and those that were there.
+                    0 => {
+                        model.insert(name, what);
+                        state.take(Event::Init);
+                        for (name, what) in &model {
+                            state.take(Event::InitApply(node(&name.to_string(), what.map(arch))));
+                        }
+                        state.take(Event::InitDone);
+                        listed = true;
+                    }
+                    1 => {
+                        model.remove(&name);
+                        state.take(Event::Delete(object));
+                    }
+                    _ => {
+                        model.insert(name, what);
+                        state.take(Event::Apply(object));
+                    }
                 }
-                let known = |what: &Option<u8>| what.is_some_and(|n| {
-                    state.told.nodes.iter().any(|one| one.platform.architecture == arch(n))
-                });
-                prop_assert!(state.told.nodes.is_empty() || model.values().all(known));
+                let found: Vec<_> = told(&state);
+                let mut all = model.values().copied().map(|what| what.map(arch)).collect::<Option<Vec<_>>>();
+                all = all.filter(|_| listed);
+                prop_assert_eq!(found.len(), all.as_ref().map_or(0, Vec::len), "{:?}", state);
+                for arch in all.iter().flatten() {
+                    prop_assert!(found.iter().any(|one| one.ends_with(arch)), "{arch}: {found:?}");
+                }
             }
         }
     }

@@ -67,22 +67,17 @@ impl PullSecrets {
         }
     }
 
-    /// In whose names the image may be asked for, the closest first; the operator is none of them.
+    /// In whose names the image may be asked for, the closest first; the operator's own file is none of
+    /// them. Where nobody is believed to ask, the Secrets that serve everybody.
     pub(in crate::server) async fn readers(
         &self,
-        asker: Asker<'_>,
+        asker: Option<Asker<'_>>,
         reference: &RegistryReference,
     ) -> Result<Vec<Reader>, Trouble> {
-        let Ok(namespace) = ObjectName::try_from(asker.namespace.to_owned()) else {
-            let what = "the namespace that asks is no name of one";
-            return Err(Trouble::new(Code::BadKey, what));
+        let places = match asker {
+            None => places(None, &[], &[], &self.more),
+            Some(asker) => self.places_of(asker).await?,
         };
-        let account = asker.pod.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT);
-        let account = match ObjectName::try_from(account.to_owned()) {
-            Err(_) => Arc::default(),
-            Ok(name) => self.account(Place { namespace: namespace.clone(), name }).await?,
-        };
-        let places = places(&namespace, &asker.pod.secrets, &account, &self.more);
         let mut logins = Vec::new();
         for place in places {
             if let Some(found) = self.secret(place.clone()).await? {
@@ -97,6 +92,19 @@ impl PullSecrets {
             }
         }
         Ok(self.as_readers(logins).await)
+    }
+
+    async fn places_of(&self, asker: Asker<'_>) -> Result<Vec<Place>, Trouble> {
+        let Ok(namespace) = ObjectName::try_from(asker.namespace.to_owned()) else {
+            let what = "the namespace that asks is no name of one";
+            return Err(Trouble::new(Code::BadKey, what));
+        };
+        let account = asker.pod.service_account.as_deref().unwrap_or(DEFAULT_ACCOUNT);
+        let account = match ObjectName::try_from(account.to_owned()) {
+            Err(_) => Arc::default(),
+            Ok(name) => self.account(Place { namespace: namespace.clone(), name }).await?,
+        };
+        Ok(places(Some(&namespace), &asker.pod.secrets, &account, &self.more))
     }
 
     /// Each login once; tokens are kept with it.
@@ -138,19 +146,19 @@ impl PullSecrets {
     }
 }
 
-/// Which Secrets, in which order, each once.
+/// Which Secrets, in which order, each once. Names without a namespace are of the one that asks.
 fn places(
-    namespace: &ObjectName,
+    namespace: Option<&ObjectName>,
     pod: &[String],
     account: &[String],
     more: &[SecretName],
 ) -> Vec<Place> {
-    let own = |name: ObjectName| Place { namespace: namespace.clone(), name };
+    let own = |name| Some(Place { namespace: namespace?.clone(), name });
     let named = pod.iter().chain(account);
-    let named = named.filter_map(|name| ObjectName::try_from(name.clone()).ok()).map(own);
-    let more = more.iter().map(|one| Place {
-        namespace: one.namespace.clone().unwrap_or_else(|| namespace.clone()),
-        name: one.name.clone(),
+    let named = named.filter_map(|name| ObjectName::try_from(name.clone()).ok()).filter_map(own);
+    let more = more.iter().filter_map(|one| {
+        let namespace = one.namespace.as_ref().or(namespace)?.clone();
+        Some(Place { namespace, name: one.name.clone() })
     });
     let mut seen = BTreeSet::new();
     named.chain(more).filter(|place| seen.insert(place.clone())).take(MAX_SECRETS).collect()
@@ -217,7 +225,7 @@ mod tests {
         let words = |all: &[&str]| all.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
         let more: Vec<_> =
             more.iter().map(|one| SecretName::try_from((*one).to_owned()).unwrap()).collect();
-        let places = places(&name("team"), &words(pod), &words(account), &more);
+        let places = places(Some(&name("team")), &words(pod), &words(account), &more);
         places.iter().map(|one| format!("{}/{}", one.namespace, one.name)).collect()
     }
 

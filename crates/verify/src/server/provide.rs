@@ -1,0 +1,192 @@
+//! Requests of Gatekeeper: every key is answered, in time.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::response::Response;
+use jiff::Timestamp;
+use portolan_core::Reference;
+use tokio::time::{Instant, timeout_at};
+
+use super::caches::KeptAnswer;
+use super::config::Mode;
+use super::http::{App, Counted, at_once, body, in_time, json, late, trace};
+use super::metrics::{CacheName, Call};
+use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
+use super::question::{Asked, Machines, Told};
+use super::readers::{Asker, PodLogins};
+use super::reports::{self, Manner, Stamp, Value, Written};
+use super::trouble::{Code, Trouble};
+use crate::contract::{self, Key};
+use crate::report::repository;
+
+/// What a route is for, and whether who asks there is believed.
+pub(super) type Route = (Shape, Purpose, bool);
+
+/// Answers a request of Gatekeeper, in time.
+pub(super) async fn provide(app: &App, asked: Route, request: Request) -> Response {
+    let (shape, purpose, _) = asked;
+    let (call, timeout) = match purpose {
+        Purpose::Verify => (Call::Verify, app.timeouts.verify.0),
+        Purpose::Mutate => (Call::Mutate, app.timeouts.mutate.0),
+    };
+    let counted = Counted::new(&app.metrics, call);
+    let deadline = counted.2 + (timeout - app.timeouts.margin.0);
+    let trace = trace(&app.trace_headers, request.headers());
+    let answered = match body(app, request.into_body(), deadline).await {
+        Err(refused) => Err(refused),
+        Ok(held) => match provider::read(&held.bytes, &app.limits) {
+            Err(refused) => Err(refused),
+            Ok(keys) => Ok(answer(app, asked, (&trace, deadline), keys).await),
+        },
+    };
+    let answered = answered.unwrap_or_else(|refused| {
+        tracing::warn!(trace, error = refused.message, "a request was not answered");
+        provider::system_error(shape, refused)
+    });
+    let milliseconds = u64::try_from(counted.2.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(trace, ?purpose, status = answered.status, milliseconds, "answered");
+    json(answered.status, answered.body)
+}
+
+async fn answer(
+    app: &App,
+    (shape, purpose, believed): Route,
+    (trace, until): (&str, Instant),
+    keys: Vec<Cow<'_, str>>,
+) -> ProviderResponse {
+    let stamp = Stamp { trace, now: Timestamp::now() };
+    let write = |told: Vec<Result<Value, Trouble>>, keys: Vec<_>| {
+        let told: Vec<_> = keys.into_iter().zip(told).collect();
+        provider::answer(shape, purpose, app.transient, &stamp, &told)
+    };
+    // Where all is known there is nothing to wait for, and nobody to wait behind.
+    if let Some(told) = all_known(app, shape, purpose, trace, &keys).await {
+        return write(told, keys);
+    }
+    // A key tells the namespace alone: what its pods have that name no account.
+    let logins = believed.then(PodLogins::default);
+    let logins = logins.as_ref();
+    let Ok(Ok(_place)) = timeout_at(until, app.requests.acquire()).await else {
+        let what = "too many requests are being answered (limits.requests); ask again";
+        return provider::system_error(shape, NotAnswered::new(503, what));
+    };
+    let manner = Manner { shape, audit: app.mode == Mode::Audit };
+    let answers = keys.iter().map(|key| async move {
+        let told = match purpose {
+            Purpose::Verify => verify(app, manner, (key.as_ref(), logins), (trace, until)).await,
+            Purpose::Mutate => mutate(app, key, until).await,
+        };
+        if let Err(trouble) = &told {
+            tracing::warn!(trace, key = key.as_ref(), error = trouble.text(), "no answer");
+        }
+        match told {
+            Err(trouble) if manner.audit && purpose == Purpose::Verify => {
+                let written = reports::audited_trouble(manner, &trouble.text())?;
+                Ok(Value::Report(Arc::new(written)))
+            }
+            told => told,
+        }
+    });
+    let told = at_once(answers).await;
+    write(told, keys)
+}
+
+/// What is told of every key, if all of it is known.
+async fn all_known(
+    app: &App,
+    shape: Shape,
+    purpose: Purpose,
+    trace: &str,
+    keys: &[Cow<'_, str>],
+) -> Option<Vec<Result<Value, Trouble>>> {
+    if purpose != Purpose::Verify {
+        return None;
+    }
+    let ground = app.engine.ground();
+    let mut known = Vec::with_capacity(keys.len());
+    for key in keys {
+        known.push(app.engine.caches.answer(shape, key, &ground).await?);
+    }
+    let tell = |(key, kept): (&Cow<'_, str>, Arc<KeptAnswer>)| Ok(retell(app, trace, key, &kept));
+    Some(keys.iter().zip(known).map(tell).collect())
+}
+
+/// What was told before, counted and logged as if it were new.
+fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
+    app.metrics.cache(CacheName::Answer, true);
+    app.metrics.outcome(kept.written.outcome);
+    log(trace, key, &kept.written);
+    Value::Report(Arc::clone(&kept.written))
+}
+
+fn log(trace: &str, key: &str, written: &Written) {
+    match &written.refused {
+        Some(refused) => {
+            let (reference, reasons) = &**refused;
+            tracing::info!(trace, reference, reasons, "refused");
+        }
+        None => tracing::debug!(trace, key, outcome = ?written.outcome, "let in"),
+    }
+}
+
+fn short_enough(app: &App, key: &str) -> Result<(), Trouble> {
+    let most = app.limits.key_bytes;
+    match key.len() <= most {
+        true => Ok(()),
+        false => {
+            let what = format!("the key has {} bytes, at most {most} are read", key.len());
+            Err(Trouble::new(Code::BadKey, what))
+        }
+    }
+}
+
+fn read_key(app: &App, key: &str) -> Result<Key, Trouble> {
+    short_enough(app, key)?;
+    contract::parse(key).map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
+}
+
+async fn verify(
+    app: &App,
+    manner: Manner,
+    (text, logins): (&str, Option<&PodLogins>),
+    (trace, until): (&str, Instant),
+) -> Result<Value, Trouble> {
+    let (caches, ground) = (&app.engine.caches, app.engine.ground());
+    if let Some(kept) = caches.answer(manner.shape, text, &ground).await {
+        return Ok(retell(app, trace, text, &kept));
+    }
+    app.metrics.cache(CacheName::Answer, false);
+    let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
+    let asked = Asked {
+        namespace: key.namespace(),
+        may_exempt: app.engine.exempt.namespaces_in_keys,
+        reference: key.reference(),
+        machines: Machines::Named(key.platforms()),
+        asker: key.namespace().zip(logins).map(|(namespace, pod)| Asker { namespace, pod }),
+    };
+    let told = in_time(app, asked, until).await?;
+    let written = Arc::new(reports::written(manner, &told, &repository(key.reference()))?);
+    log(trace, text, &written);
+    if let Told::Answer { kept: Some((until, ground)), .. } = told {
+        let written = Arc::clone(&written);
+        caches.keep_answer(manner.shape, text, KeptAnswer { written, ground, until }).await;
+    }
+    Ok(Value::Report(written))
+}
+
+/// The key is a reference and nothing else: what it comes to is written in the image's place.
+async fn mutate(app: &App, key: &str, until: Instant) -> Result<Value, Trouble> {
+    let reference = short_enough(app, key).and_then(|()| {
+        key.parse::<Reference>().map_err(|error| Trouble::new(Code::BadKey, error.to_string()))
+    });
+    let reference = reference.inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
+    if Instant::now() >= until {
+        return Err(late(app));
+    }
+    match timeout_at(until, app.engine.pin(&reference)).await {
+        Ok(pinned) => pinned.map(Value::Text),
+        Err(_) => Err(late(app)),
+    }
+}
