@@ -8,6 +8,8 @@
 //! | `source` | a directory as an OCI artifact |
 //! | `containerfile` | how an image is put together, for one platform; pure |
 //! | `assemble` | images from Containerfiles that run nothing |
+//! | `steps` | what the pods of a cluster run |
+//! | `request` | what somebody asks of a cluster as objects, and what its answers mean; pure |
 //! | `engine` | source, platforms and index on this machine |
 
 #![warn(missing_docs)]
@@ -17,5 +19,7 @@ pub mod containerfile;
 pub mod engine;
 pub mod names;
 pub mod plan;
+pub mod request;
 pub mod source;
+pub mod steps;
 pub mod tekton;

@@ -100,8 +100,7 @@ impl Assembler {
         staging: Layout,
         client: Client,
     ) -> Result<Self, AssembleImageError> {
-        let file = containerfile(&recipe)?;
-        let bytes = read(&file, containerfile::MAX_BYTES as u64)?;
+        let (file, bytes) = read_containerfile(&recipe)?;
         let (instructions, escape) = containerfile::parse(&bytes)
             .map_err(|source| AssembleImageError::Containerfile { file: file.clone(), source })?;
         let context = Context::new(&recipe.dir, ignore_file(&recipe.dir)?)
@@ -276,25 +275,31 @@ impl Assembler {
             .map_err(keep)?;
         Ok(Assembled { manifest: stored, platform, size })
     }
+}
 
-    /// What a stored image really says it runs on.
-    pub fn platform_of(
-        &self,
-        manifest: &Descriptor,
-    ) -> Result<Option<Platform>, AssembleImageError> {
-        let keep = |source| AssembleImageError::Layer(Box::new(layer::LayerError::Keep(source)));
-        let (_, bytes) = self.staging.manifest(&Target::Digest(manifest.digest)).map_err(keep)?;
-        let Ok(Document::Manifest(read)) = Document::parse(&bytes, None) else { return Ok(None) };
-        let (file, size) = self.staging.open_blob(&read.config.digest).map_err(keep)?;
-        let mut config = Vec::new();
-        let limit = size.min(portolan_core::manifest::MAX_MANIFEST_BYTES as u64);
-        let read = std::io::Read::read_to_end(&mut std::io::Read::take(file, limit), &mut config);
-        read.map_err(|source| AssembleImageError::File {
-            path: self.staging.dir().to_owned(),
-            source,
-        })?;
-        Ok(portolan_core::manifest::config_platform(&config).ok().flatten())
-    }
+/// What an image in a layout really says it runs on.
+pub(crate) fn platform_of(
+    staging: &Layout,
+    manifest: &Descriptor,
+) -> Result<Option<Platform>, AssembleImageError> {
+    let keep = |source| AssembleImageError::Layer(Box::new(layer::LayerError::Keep(source)));
+    let (_, bytes) = staging.manifest(&Target::Digest(manifest.digest)).map_err(keep)?;
+    let Ok(Document::Manifest(read)) = Document::parse(&bytes, None) else { return Ok(None) };
+    let (file, size) = staging.open_blob(&read.config.digest).map_err(keep)?;
+    let mut config = Vec::new();
+    let limit = size.min(portolan_core::manifest::MAX_MANIFEST_BYTES as u64);
+    let read = std::io::Read::read_to_end(&mut std::io::Read::take(file, limit), &mut config);
+    read.map_err(|source| AssembleImageError::File { path: staging.dir().to_owned(), source })?;
+    Ok(portolan_core::manifest::config_platform(&config).ok().flatten())
+}
+
+/// The Containerfile of a recipe: where it is, and what it says.
+pub(crate) fn read_containerfile(
+    recipe: &Recipe,
+) -> Result<(PathBuf, Vec<u8>), AssembleImageError> {
+    let file = containerfile(recipe)?;
+    let bytes = read(&file, containerfile::MAX_BYTES as u64)?;
+    Ok((file, bytes))
 }
 
 impl Finished {

@@ -11,7 +11,7 @@ use std::fmt;
 
 pub(crate) use evaluate::Inherited;
 pub use evaluate::{Base, Change, Copying, From, Stage, Stages, evaluate};
-pub use parse::parse;
+pub use parse::{Outline, outline, parse};
 
 /// The largest Containerfile that is read.
 pub const MAX_BYTES: usize = 1024 * 1024;

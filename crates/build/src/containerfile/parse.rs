@@ -24,7 +24,7 @@ const KNOWN: [&str; 13] = [
 const REFUSED: [(&str, &str); 4] = [
     (
         "RUN",
-        "runs a program, and the embedded assembler runs none; build this Containerfile with buildah (`buildah build --platform …`), or copy in what was built before",
+        "runs a program, and the embedded assembler runs none; build this Containerfile with buildah (`--backend buildah`, or `buildah build --platform …`), or copy in what was built before",
     ),
     (
         "ONBUILD",
@@ -45,6 +45,37 @@ pub fn parse(bytes: &[u8]) -> Result<(Vec<Instruction>, char), ContainerfileErro
     let (lines, escape) = lex::lines(bytes)?;
     let all = lines.iter().map(|line| instruction(line, escape));
     Ok((all.collect::<Result<_, _>>()?, escape))
+}
+
+/// What can be told of a Containerfile that need not be one for the assembler.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outline {
+    /// Whether a program is run.
+    pub runs: bool,
+    /// What stages stand on and copy from, as it is written.
+    pub bases: Vec<String>,
+}
+
+/// Looks over a Containerfile; what cannot be read is left for who builds it to tell.
+pub fn outline(bytes: &[u8]) -> Outline {
+    let mut outline = Outline::default();
+    let Ok((lines, _)) = lex::lines(bytes) else { return outline };
+    for line in &lines {
+        let mut words = line.text.split_whitespace();
+        let keyword = words.next().unwrap_or_default().to_ascii_uppercase();
+        match keyword.as_str() {
+            "RUN" => outline.runs = true,
+            "FROM" => {
+                outline.bases.extend(words.find(|word| !word.starts_with("--")).map(str::to_owned));
+            }
+            "COPY" | "ADD" => {
+                let from = words.find_map(|word| word.strip_prefix("--from="));
+                outline.bases.extend(from.map(str::to_owned));
+            }
+            _ => {}
+        }
+    }
+    outline
 }
 
 fn instruction(line: &Line, escape: char) -> Result<Instruction, ContainerfileError> {

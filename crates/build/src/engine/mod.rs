@@ -1,6 +1,9 @@
 //! The local engine: source, platforms and index on this machine, and the same status document
 //! that a cluster would show.
 
+mod backend;
+mod buildah;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -21,9 +24,13 @@ use portolan_registry::copy::{CopyError, CopyOptions, copy};
 use portolan_registry::layout::{Layout, LayoutError};
 use portolan_registry::progress::Progress;
 
-use crate::assemble::{AssembleImageError, Assembled, Assembler, Recipe};
+use crate::assemble::{AssembleImageError, Assembled, Recipe};
 use crate::names::Outputs;
 use crate::source::{self, PackError, UnpackError};
+use crate::steps::{PlatformMismatch, index, same_platform};
+
+pub use backend::{Backend, NoBackend};
+use backend::{BuildError, Builder};
 
 /// What is built here.
 #[derive(Debug, Clone)]
@@ -40,6 +47,8 @@ pub struct Request {
     pub jobs: NonZeroUsize,
     /// Where the source comes from.
     pub origin: Origin,
+    /// Who puts the images together.
+    pub backend: Backend,
 }
 
 /// Where the source of a run comes from.
@@ -79,6 +88,9 @@ pub enum EngineError {
         #[source]
         source: std::io::Error,
     },
+    /// A name in the source is elsewhere.
+    #[error("{} cannot be built from", .0.display())]
+    Outside(PathBuf, #[source] std::io::Error),
     /// The recipe cannot be read.
     #[error(transparent)]
     Recipe(#[from] AssembleImageError),
@@ -111,10 +123,8 @@ impl EngineError {
         match self {
             Self::Recipe(source) => source.class(),
             Self::Push { source, .. } => source.class(),
-            Self::Pack(PackError::Io { .. } | PackError::Keep(_) | PackError::Layer(_)) => {
-                Some(ErrorClass::Local)
-            }
-            Self::Pack(_) | Self::Index(_) => Some(ErrorClass::BadInput),
+            Self::Pack(source) => Some(source.class()),
+            Self::Index(_) | Self::Outside(..) => Some(ErrorClass::BadInput),
             Self::Keep(source) => Some(source.class()),
             Self::Staging { .. } => Some(ErrorClass::Local),
             Self::Unpack(source) => Some(source.class()),
@@ -126,9 +136,9 @@ impl EngineError {
 #[derive(Debug, thiserror::Error)]
 enum PlatformError {
     #[error(transparent)]
-    Assemble(#[from] AssembleImageError),
-    #[error("{found} came out where {wanted} was asked for")]
-    Mismatch { wanted: String, found: String },
+    Build(#[from] BuildError),
+    #[error(transparent)]
+    Mismatch(#[from] PlatformMismatch),
     #[error("cannot push {image}")]
     Push {
         image: String,
@@ -140,16 +150,16 @@ enum PlatformError {
 impl PlatformError {
     fn reason(&self) -> &'static str {
         match self {
-            Self::Mismatch { .. } => "PlatformMismatch",
-            Self::Assemble(_) => "AssemblyFailed",
+            Self::Mismatch(_) => "PlatformMismatch",
+            Self::Build(source) => source.reason(),
             Self::Push { .. } => "PushFailed",
         }
     }
 
     fn class(&self) -> Option<ErrorClass> {
         match self {
-            Self::Assemble(source) => source.class(),
-            Self::Mismatch { .. } => None,
+            Self::Build(source) => source.class(),
+            Self::Mismatch(_) => None,
             Self::Push { source, .. } => source.class(),
         }
     }
@@ -199,18 +209,18 @@ pub async fn run(
     if let Origin::Artifact(artifact) = &request.origin {
         let dir = staged.path().join("source");
         let digest = source::unpack(artifact, client, staged.path(), &dir).await;
-        let digest = digest.map_err(EngineError::Unpack)?.to_string();
-        recipe.file = recipe.file.map(|file| dir.join(file));
-        recipe.dir = dir.join(&recipe.dir);
+        let digest = digest.map_err(EngineError::Unpack)?.digest.to_string();
+        recipe.file = recipe.file.map(|file| inside(&dir, &file)).transpose()?;
+        recipe.dir = inside(&dir, &recipe.dir)?;
         let oci_artifact = Some(OciArtifactResult { digest });
         source = Some(SourceStatus { oci_artifact, ..SourceStatus::default() });
     }
-    let assembler = Assembler::new(recipe, staging, client.clone())?;
+    let builder = Builder::new(request.backend, recipe, staging, client.clone(), staged.path())?;
     if let Origin::StoredDirectory = request.origin {
         source = Some(run.source().await?);
     }
     let built: Vec<Result<Assembled, PlatformError>> = stream::iter(&request.platforms)
-        .map(|platform| run.platform(&assembler, platform))
+        .map(|platform| run.platform(&builder, platform))
         .buffered(request.jobs.get())
         .collect()
         .await;
@@ -251,6 +261,15 @@ pub async fn run(
         ..BuildRunStatus::default()
     };
     Ok(Outcome { status, succeeded, class })
+}
+
+/// Where a name in a source really is: one that leads out through a link is refused, and one that is
+/// not there is left to whoever reads it.
+pub fn inside(source: &Path, path: &Path) -> Result<PathBuf, EngineError> {
+    match source::beneath::resolve(source, path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(source.join(path)),
+        found => found.map_err(|source| EngineError::Outside(path.to_owned(), source)),
+    }
 }
 
 fn condition(status: Status, reason: &str, message: String, at: Time) -> Condition {
@@ -295,12 +314,12 @@ impl Run<'_> {
 
     async fn platform(
         &self,
-        assembler: &Assembler,
+        builder: &Builder,
         platform: &Platform,
     ) -> Result<Assembled, PlatformError> {
         self.watch.began(platform);
         let image = self.request.outputs.platform(platform);
-        let built = self.build(assembler, platform, &image).await;
+        let built = self.build(builder, platform, &image).await;
         match &built {
             Ok(built) => {
                 self.watch.stored(platform, &image, &built.manifest.digest.to_string());
@@ -312,17 +331,14 @@ impl Run<'_> {
 
     async fn build(
         &self,
-        assembler: &Assembler,
+        builder: &Builder,
         platform: &Platform,
         image: &Reference,
     ) -> Result<Assembled, PlatformError> {
-        let built = assembler.assemble(platform).await?;
+        let built = builder.build(platform).await?;
         // What the image itself says counts, not what was asked for.
-        let found = assembler.platform_of(&built.manifest)?;
-        if found.as_ref().map(Platform::normalised).as_ref() != Some(platform) {
-            let found = found.map_or_else(|| "no platform".to_owned(), |found| found.to_string());
-            return Err(PlatformError::Mismatch { wanted: platform.to_string(), found });
-        }
+        let found = builder.platform_of(&self.staging, &built.manifest)?;
+        same_platform(platform, found.as_ref())?;
         let pushed = self.push(&built.manifest, image).await;
         pushed.map_err(|source| PlatformError::Push { image: image.to_string(), source })?;
         Ok(built)
@@ -366,8 +382,7 @@ impl Run<'_> {
     ) -> Result<Descriptor, EngineError> {
         let images = built.map(|built| (built.manifest.clone(), built.platform.clone())).collect();
         let annotations = self.request.annotations.clone();
-        let index = portolan_core::assemble::assemble(images, annotations);
-        let bytes = index.map_err(EngineError::Index)?.to_vec();
+        let bytes = index::document(images, annotations).map_err(EngineError::Index)?;
         let stored = self.staging.put_manifest(media_type::OCI_INDEX, &bytes, None)?;
         let image = self.request.outputs.index();
         let pushed = self.push(&stored, image).await;

@@ -56,7 +56,7 @@ impl Composing<'_> {
         }
         let kind = Reason::TaskRunGenerationFailed;
         let own: Vec<&ParamValue> = self.effective.params.iter().collect();
-        let made = self.strategy_steps(&own, &mut owned, kind, refusals)?;
+        let made = self.strategy_steps(&own, kind, refusals)?;
         let mut params = self.our_params(&self.effective.image, made.directory);
         params.splice(4..4, made.bound.params);
         steps.extend(made.steps);
@@ -64,7 +64,7 @@ impl Composing<'_> {
         if processing.is_needed() {
             steps.push(owned.process(&processing, self.access()));
         }
-        let volumes = [made.volumes, owned.volumes].concat();
+        let volumes = together(made.volumes, owned.volumes);
         Some(Task { name: "build".to_owned(), params, results, steps, volumes, workspace: true })
     }
 
@@ -147,12 +147,12 @@ impl Composing<'_> {
         }
         let kind = Reason::PipelineRunGenerationFailed;
         let values: Vec<&ParamValue> = self.effective.params.iter().chain(&way.params).collect();
-        let made = self.strategy_steps(&values, &mut owned, kind, refusals)?;
+        let made = self.strategy_steps(&values, kind, refusals)?;
         let mut params = self.our_params(&image.to_string(), made.directory);
         params.splice(4..4, more.into_iter().chain(made.bound.params));
         steps.extend(made.steps);
         steps.push(owned.process(&self.processing(made.directory, from, true), self.access()));
-        let volumes = [made.volumes, owned.volumes].concat();
+        let volumes = together(made.volumes, owned.volumes);
         let name = names::build_task(&way.platform);
         Some(PlatformTask {
             platform: way.platform.clone(),
@@ -272,7 +272,6 @@ impl Composing<'_> {
     fn strategy_steps(
         &self,
         values: &[&ParamValue],
-        owned: &mut Owned<'_>,
         kind: Reason,
         refusals: &mut Refusals,
     ) -> Option<StrategySteps> {
@@ -300,9 +299,6 @@ impl Composing<'_> {
                     clash.name
                 ),
             );
-        }
-        if directory {
-            owned.volumes.retain(|volume| volume.name != OUTPUT_VOLUME);
         }
         (refusals.0.len() == before).then_some(StrategySteps { bound, steps, volumes, directory })
     }
@@ -380,6 +376,13 @@ impl Composing<'_> {
         }
         volumes
     }
+}
+
+/// The strategy's volumes and ours; the one that both use is there once.
+fn together(mut strategy: Vec<Volume>, ours: Vec<Volume>) -> Vec<Volume> {
+    let shared = strategy.iter().any(|volume| volume.name == OUTPUT_VOLUME);
+    strategy.extend(ours.into_iter().filter(|volume| !shared || volume.name != OUTPUT_VOLUME));
+    strategy
 }
 
 /// What steps of ours are called; a strategy's step of the same name would take its results.

@@ -158,7 +158,12 @@ fn platforms(build: &OutputSettings, run: &OutputSettings) -> Platforms {
 fn settings(build: &OutputSettings, run: &OutputSettings) -> OutputSettings {
     OutputSettings {
         insecure: run.insecure.or(build.insecure),
-        push_secret: run.push_secret.clone().or_else(|| build.push_secret.clone()),
+        // An empty name names nothing.
+        push_secret: [&run.push_secret, &build.push_secret]
+            .into_iter()
+            .flatten()
+            .find(|secret| !secret.is_empty())
+            .cloned(),
         annotations: union(&build.annotations, &run.annotations),
         labels: union(&build.labels, &run.labels),
         timestamp: run.timestamp.clone().or_else(|| build.timestamp.clone()),

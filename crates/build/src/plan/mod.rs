@@ -12,6 +12,8 @@ mod owned;
 mod parts;
 mod platforms;
 mod refusal;
+mod register;
+mod rows;
 mod task;
 mod values;
 
@@ -25,7 +27,10 @@ use portolan_api::reason::Reason;
 use portolan_api::{Duration, ResourceExt, keys};
 
 pub use class::status as class_status;
+pub(crate) use owned::{LOCK_FILE, SOURCE_ROOT};
 pub use refusal::Refusal;
+pub use register::registration;
+pub use rows::{Row, rows};
 pub use task::{
     Owner, Param, Phases, Plan, PlatformTask, Pod, Step, Task, TaskResult, Value, Work,
 };
@@ -35,7 +40,7 @@ use self::refusal::Refusals;
 use crate::names;
 
 /// What a service account is called that is made for one run.
-const GENERATED_ACCOUNT: &str = ".generate";
+pub const GENERATED_ACCOUNT: &str = ".generate";
 
 /// The resources that a run may refer to. Those of a namespace are all of the run's own.
 #[derive(Debug, Clone, Default)]
@@ -118,7 +123,9 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
     let created = run.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
     let created = created.unwrap_or(settings.created);
     let timestamp = check::timestamp(&effective, created, &mut refusals);
-    let Some(strategy) = find_strategy(&effective.strategy, objects, run, &mut refusals) else {
+    let namespace = run.metadata.namespace.as_deref();
+    let found = find_strategy(&effective.strategy, objects, namespace, &mut refusals);
+    let Some(strategy) = found else {
         return Err(refusals.0);
     };
     let declared = &strategy.spec.parameters;
@@ -180,7 +187,7 @@ fn run_name(run: &BuildRun) -> String {
 fn find_strategy<'a>(
     reference: &StrategyRef,
     objects: &'a Objects,
-    run: &BuildRun,
+    namespace: Option<&str>,
     refusals: &mut Refusals,
 ) -> Option<Strategy<'a>> {
     let name = &reference.name;
@@ -188,7 +195,7 @@ fn find_strategy<'a>(
         None | Some("" | "BuildStrategy") => {
             let found = objects.strategies.iter().find(|strategy| strategy.name_any() == *name);
             if found.is_none() {
-                let namespace = run.metadata.namespace.as_deref().unwrap_or("default");
+                let namespace = namespace.unwrap_or("default");
                 refusals.add(
                     Reason::BuildStrategyNotFound,
                     format!("buildStrategy {name} does not exist in namespace {namespace}"),
@@ -339,7 +346,7 @@ fn annotations(
 }
 
 /// A duration as Go writes it.
-pub(crate) fn duration(duration: Duration) -> String {
+pub fn duration(duration: Duration) -> String {
     serde_json::to_value(duration)
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))

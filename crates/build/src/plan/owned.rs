@@ -11,10 +11,10 @@ use portolan_api::{Duration, keys};
 
 use super::check::Timestamp;
 use super::task::Step;
-use crate::names::{MAX_LABEL, short_hash};
+use crate::names::{MAX_LABEL, short_hash, unique_name};
 
 /// Where the source is, in every pod.
-pub(super) const SOURCE_ROOT: &str = "/workspace/source";
+pub(crate) const SOURCE_ROOT: &str = "/workspace/source";
 /// Where a strategy that does not push leaves its image.
 pub(super) const OUTPUT_DIR: &str = "/workspace/output-image";
 /// The volume that is mounted there.
@@ -22,7 +22,8 @@ pub(super) const OUTPUT_VOLUME: &str = "shp-output-directory";
 const CLONE_SECRET: &str = "/workspace/shp-source-secret";
 const PULL_SECRET: &str = "/workspace/shp-pull-secret";
 const PUSH_SECRET: &str = "/workspace/shp-push-secret";
-const LOCK_FILE: &str = "/shp-tmp/waiter.lock";
+/// What the step that waits for a source waits by.
+pub(crate) const LOCK_FILE: &str = "/shp-tmp/waiter.lock";
 const IDENTITY_VOLUME: &str = "shp-security-context";
 /// Who our steps are where a strategy says nothing.
 const USER: i64 = 1000;
@@ -340,8 +341,12 @@ pub(super) fn mount(
 
 fn secret_volume_name(secret: &str) -> String {
     let mapped = secret.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' });
-    let name: String = "shp-".chars().chain(mapped).take(MAX_LABEL).collect();
-    name.trim_end_matches('-').to_owned()
+    let name: String = "shp-".chars().chain(mapped).collect();
+    // Names that are told apart by what a volume's name may not have stay apart.
+    match name.len() <= MAX_LABEL && name.strip_prefix("shp-") == Some(secret) {
+        true => name,
+        false => unique_name(&name, secret),
+    }
 }
 
 fn flag(name: &str, value: &str) -> Vec<String> {

@@ -55,13 +55,17 @@ pub(super) fn said(task: &str, result: &str, prefix: &str) -> Value {
 }
 
 pub(super) fn result(name: &str, description: &str) -> TaskResult {
-    TaskResult { name: name.to_owned(), description: description.to_owned() }
+    TaskResult { name: name.to_owned(), description: description.to_owned(), optional: false }
+}
+
+fn optional(result: TaskResult) -> TaskResult {
+    TaskResult { optional: true, ..result }
 }
 
 pub(super) fn error_results() -> [TaskResult; 2] {
     [
-        result("shp-error-message", "What went wrong, in a sentence"),
-        result("shp-error-reason", "What went wrong, in a word"),
+        optional(result("shp-error-message", "What went wrong, in a sentence")),
+        optional(result("shp-error-reason", "What went wrong, in a word")),
     ]
 }
 
@@ -82,7 +86,10 @@ pub(super) fn source_results(kind: SourceKind) -> Vec<TaskResult> {
             time,
             result("shp-source-default-commit-sha", "The commit"),
             result("shp-source-default-commit-author", "Who made the commit"),
-            result("shp-source-default-branch-name", "The branch, where none was asked for"),
+            optional(result(
+                "shp-source-default-branch-name",
+                "The branch, where none was asked for",
+            )),
         ],
         SourceKind::Oci => vec![time, result(SOURCE_DIGEST, "Digest of the artifact")],
         SourceKind::Local => Vec::new(),

@@ -43,8 +43,29 @@ pub(super) fn ways(
 ) -> Option<Vec<Way>> {
     match &effective.platforms {
         Platforms::Unsaid => None,
+        Platforms::Native(_) => {
+            let wanted = syntax(effective, base, refusals);
+            Some(wanted.into_iter().map(|platform| native(platform, base)).collect())
+        }
+        Platforms::Class(multi_arch) => {
+            let wanted = syntax(effective, base, refusals);
+            let found = resolve(multi_arch, &wanted, objects, refusals);
+            collisions(&found, effective, base, refusals);
+            Some(
+                found
+                    .into_iter()
+                    .map(|(platform, image)| by_class(platform, image, base, declared, refusals))
+                    .collect(),
+            )
+        }
+    }
+}
+
+/// The platforms that were asked for, as far as they can be judged without any other resource.
+pub(super) fn syntax(effective: &Effective, base: &Pod, refusals: &mut Refusals) -> Vec<Platform> {
+    match &effective.platforms {
+        Platforms::Unsaid => Vec::new(),
         Platforms::Native(wanted) => {
-            let wanted = requested(wanted, "spec.output.platforms", refusals);
             for key in
                 [NODE_OS, NODE_ARCH].into_iter().filter(|k| base.node_selector.contains_key(*k))
             {
@@ -55,19 +76,10 @@ pub(super) fn ways(
                     ),
                 );
             }
-            Some(wanted.into_iter().map(|platform| native(platform, base)).collect())
+            requested(wanted, "spec.output.platforms", refusals)
         }
         Platforms::Class(multi_arch) => {
-            let path = "spec.output.multiArch.platforms";
-            let wanted = requested(&multi_arch.platforms, path, refusals);
-            let found = resolve(multi_arch, &wanted, objects, refusals);
-            collisions(&found, effective, base, refusals);
-            Some(
-                found
-                    .into_iter()
-                    .map(|(platform, image)| by_class(platform, image, base, declared, refusals))
-                    .collect(),
-            )
+            requested(&multi_arch.platforms, "spec.output.multiArch.platforms", refusals)
         }
     }
 }

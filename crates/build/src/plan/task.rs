@@ -149,7 +149,8 @@ impl Param {
 
     /// Whether it takes a list.
     pub fn is_list(&self) -> bool {
-        matches!(self.value.as_ref().or(self.default.as_ref()), Some(Value::List(_)))
+        let told = self.value.as_ref().or(self.default.as_ref());
+        matches!(told, Some(Value::List(_) | Value::Results(_)))
     }
 }
 
@@ -187,6 +188,9 @@ pub struct TaskResult {
     pub name: String,
     /// What it says.
     pub description: String,
+    /// Whether it may be left unsaid by a task that succeeds.
+    #[serde(skip)]
+    pub optional: bool,
 }
 
 /// One program run.

@@ -5,17 +5,29 @@
 //! are, no owners: the same tree gives the same digest. Everything is in it, `.git` too: tools
 //! put the commit into what they build.
 
+pub(crate) mod beneath;
+mod ignored;
+mod links;
+mod receive;
 mod unpack;
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use portolan_core::{Descriptor, Manifest, media_type};
+use portolan_core::{Descriptor, Digest, Manifest, media_type};
+use portolan_registry::ErrorClass;
 use portolan_registry::layout::{Layout, LayoutError};
 
-pub use unpack::{UnpackError, unpack};
+pub use ignored::IGNORE_FILE;
+pub use receive::{Announced, ReceiveError, receive};
+pub(crate) use unpack::unpack_layer;
+pub use unpack::{UnpackError, Unpacked, unpack};
+
+use self::ignored::Ignored;
+use self::links::{Astray, Links};
 
 use crate::assemble::layer::{self, Entry, EntryKind, LayerError};
 use crate::assemble::tree::Content;
@@ -30,6 +42,10 @@ pub const MAX_TOTAL: u64 = 16 * 1024 * 1024 * 1024;
 pub struct Packed {
     /// Its manifest.
     pub manifest: Descriptor,
+    /// Its one layer.
+    pub layer: Descriptor,
+    /// Of the tar in that.
+    pub diff_id: Digest,
     /// When it was last changed: seconds since 1970, of the newest file.
     pub newest: i64,
     /// Sockets, which nothing can be built from and nobody can pack.
@@ -58,6 +74,9 @@ pub enum PackError {
         /// What it says.
         target: String,
     },
+    /// Links of links without end.
+    #[error("the links in the source lead through too many others; take some out")]
+    Tangled,
     /// A device or pipe.
     #[error("{} is a {kind}, which cannot be packed; take it out of the source", path.display())]
     Special {
@@ -71,6 +90,14 @@ pub enum PackError {
     NotText {
         /// Which.
         path: PathBuf,
+    },
+    /// What says what stays behind cannot be read.
+    #[error("{} cannot be read: {why}", path.display())]
+    Ignore {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: String,
     },
     /// More than anybody builds from.
     #[error("the source has more than {MAX_ENTRIES} files")]
@@ -86,11 +113,32 @@ pub enum PackError {
     Keep(#[from] LayoutError),
 }
 
-/// Packs a directory into a layout.
+impl PackError {
+    /// What kind of trouble it is.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Io { .. } | Self::Keep(_) | Self::Layer(_) => ErrorClass::Local,
+            _ => ErrorClass::BadInput,
+        }
+    }
+}
+
+/// Packs a directory into a layout, all of it.
 pub fn pack(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
-    let mut walk =
-        Walk { root: dir, entries: Vec::new(), skipped: Vec::new(), total: 0, newest: 0 };
+    pack_without(dir, Ignored::default(), layout)
+}
+
+/// The same as somebody sends it: without what their `.shpignore` names.
+pub fn pack_upload(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
+    pack_without(dir, Ignored::read(dir)?, layout)
+}
+
+fn pack_without(dir: &Path, ignored: Ignored, layout: &Layout) -> Result<Packed, PackError> {
+    let (entries, skipped) = (Vec::new(), Vec::new());
+    let links = Links::default();
+    let mut walk = Walk { root: dir, ignored, entries, skipped, links, total: 0, newest: 0 };
     walk.directory("")?;
+    walk.links.check().map_err(|astray| astray_in(dir, astray))?;
     let Walk { entries, skipped, newest, .. } = walk;
     let layer = layer::write(&entries, layout).map_err(PackError::Layer)?;
     let config = serde_json::json!({
@@ -102,15 +150,27 @@ pub fn pack(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
     let config = serde_json::to_vec(&config).expect("JSON");
     layout.put_blob(&config)?;
     let config = Descriptor::of(media_type::OCI_CONFIG, &config);
-    let manifest = Manifest::new(config, vec![layer.blob]);
+    let manifest = Manifest::new(config, vec![layer.blob.clone()]);
     let manifest = layout.put_manifest(media_type::OCI_MANIFEST, &manifest.to_vec(), None)?;
-    Ok(Packed { manifest, newest, skipped })
+    Ok(Packed { manifest, layer: layer.blob, diff_id: layer.diff_id, newest, skipped })
+}
+
+fn astray_in(dir: &Path, astray: Astray) -> PackError {
+    match astray {
+        Astray::Escapes { path, target } => PackError::Escapes {
+            path: dir.join(OsStr::from_bytes(&path)),
+            target: String::from_utf8_lossy(&target).into_owned(),
+        },
+        Astray::Tangled => PackError::Tangled,
+    }
 }
 
 struct Walk<'a> {
     root: &'a Path,
+    ignored: Ignored,
     entries: Vec<Entry>,
     skipped: Vec<PathBuf>,
+    links: Links,
     total: u64,
     newest: i64,
 }
@@ -139,16 +199,16 @@ impl Walk<'_> {
         let io = |source| PackError::Io { path: place.clone(), source };
         let metadata = fs::symlink_metadata(&place).map_err(io)?;
         let kind = metadata.file_type();
+        if self.ignored.excludes(&path, kind.is_dir()) {
+            return Ok(());
+        }
         let special = |kind| PackError::Special { path: place.clone(), kind };
         let what = if kind.is_dir() {
             EntryKind::Directory
         } else if kind.is_symlink() {
-            let target = fs::read_link(&place).map_err(io)?;
-            if !stays_inside(&path, &target) {
-                let target = target.display().to_string();
-                return Err(PackError::Escapes { path: place, target });
-            }
-            EntryKind::Symlink(target.into_os_string().into_vec())
+            let target = fs::read_link(&place).map_err(io)?.into_os_string().into_vec();
+            self.links.add(path.clone().into_bytes(), target.clone());
+            EntryKind::Symlink(target)
         } else if kind.is_file() {
             self.total = self.total.saturating_add(metadata.len());
             EntryKind::File { size: metadata.len(), content: Content::Path(place.clone()) }
@@ -179,21 +239,4 @@ impl Walk<'_> {
         });
         if is_dir { self.directory(&path) } else { Ok(()) }
     }
-}
-
-/// Whether a link at `path` ends inside of the tree, by its words alone.
-fn stays_inside(path: &str, target: &Path) -> bool {
-    let mut depth = path.matches('/').count();
-    for part in target.components() {
-        match part {
-            Component::RootDir | Component::Prefix(_) => return false,
-            Component::CurDir => {}
-            Component::Normal(_) => depth += 1,
-            Component::ParentDir => match depth.checked_sub(1) {
-                Some(above) => depth = above,
-                None => return false,
-            },
-        }
-    }
-    true
 }

@@ -14,7 +14,7 @@ use portolan_rootdisk::build::LayerInput;
 use portolan_rootdisk::ext4::read::{FileKind, ReadError};
 use portolan_rootdisk::extract::{ExtractError, Options, extract};
 
-use super::stays_inside;
+use super::links::{Astray, Links};
 use crate::assemble::AssembleImageError;
 use crate::assemble::base::file_system;
 
@@ -67,6 +67,9 @@ pub enum UnpackError {
         /// What it says.
         target: String,
     },
+    /// Links of links without end.
+    #[error("the links in the source lead through too many others")]
+    Tangled,
     /// It cannot be written.
     #[error("the source cannot be unpacked")]
     Extract(#[source] ExtractError),
@@ -83,13 +86,22 @@ impl UnpackError {
     }
 }
 
+/// A source that is a directory now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Unpacked {
+    /// What it was.
+    pub digest: Digest,
+    /// When it was last changed: seconds since 1970, of the newest file.
+    pub newest: i64,
+}
+
 /// Unpacks the artifact into `target`, which is made; `temp` is worked in. Returns what it was.
 pub async fn unpack(
     reference: &Reference,
     client: &Client,
     temp: &Path,
     target: &Path,
-) -> Result<Digest, UnpackError> {
+) -> Result<Unpacked, UnpackError> {
     let name = || reference.to_string();
     let read = |source| UnpackError::Read { reference: name(), source };
     let wrong = |what: String| UnpackError::NotASource { reference: name(), what };
@@ -105,24 +117,43 @@ pub async fn unpack(
     let ([layer], [diff_id]) = (&manifest.layers[..], &config.diff_ids[..]) else {
         return Err(wrong(format!("it has {} layers, not one", manifest.layers.len())));
     };
-    let layers = vec![LayerInput { descriptor: layer.clone(), diff_id: *diff_id }];
-    let disk = file_system(place, layers, temp).await;
-    let disk =
-        disk.map_err(|source| UnpackError::Layer { reference: name(), source: Box::new(source) })?;
+    let layer = LayerInput { descriptor: layer.clone(), diff_id: *diff_id };
+    let newest = unpack_layer(place, layer, &name(), temp, target).await?;
+    Ok(Unpacked { digest: fetched.descriptor.digest, newest })
+}
+
+/// One layer as a directory; returns when its newest file was changed.
+pub(crate) async fn unpack_layer(
+    place: Place,
+    layer: LayerInput,
+    name: &str,
+    temp: &Path,
+    target: &Path,
+) -> Result<i64, UnpackError> {
+    let disk = file_system(place, vec![layer], temp).await.map_err(|source| {
+        UnpackError::Layer { reference: name.to_owned(), source: Box::new(source) }
+    })?;
+    let (mut newest, mut links) = (0, Links::default());
     let root = disk.fs.root().map_err(UnpackError::Disk)?;
     for entry in disk.fs.walk(&root).map_err(UnpackError::Disk)? {
         let entry = entry.map_err(UnpackError::Disk)?;
+        if entry.inode.kind == FileKind::File {
+            newest = newest.max(entry.inode.modified.seconds);
+        }
         if entry.inode.kind == FileKind::Symlink {
             let link = disk.fs.read_link(&entry.inode).map_err(UnpackError::Disk)?;
-            let path = String::from_utf8_lossy(&entry.path).into_owned();
-            let said = String::from_utf8_lossy(&link).into_owned();
-            if !stays_inside(&path, Path::new(&said)) {
-                return Err(UnpackError::Escapes { path, target: said });
-            }
+            links.add(entry.path, link);
         }
     }
-    // Owners are nobody's concern here, whoever runs this.
-    let options = Options { privileged: false, ..Options::default() };
+    links.check().map_err(|astray| match astray {
+        Astray::Escapes { path, target } => UnpackError::Escapes {
+            path: String::from_utf8_lossy(&path).into_owned(),
+            target: String::from_utf8_lossy(&target).into_owned(),
+        },
+        Astray::Tangled => UnpackError::Tangled,
+    })?;
+    // Owners are nobody's concern here, whoever runs this; and a pod's workspace is not the step's own.
+    let options = Options { privileged: false, keep_target: true, ..Options::default() };
     extract(&disk.fs, target, &options).map_err(UnpackError::Extract)?;
-    Ok(fetched.descriptor.digest)
+    Ok(newest)
 }

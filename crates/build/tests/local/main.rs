@@ -5,6 +5,7 @@ mod containerfiles;
 mod copies;
 mod runs;
 mod sources;
+mod uploads;
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -84,6 +85,7 @@ impl Bench {
             annotations: BTreeMap::new(),
             jobs: NonZeroUsize::new(4).unwrap(),
             origin: Origin::Directory,
+            backend: engine::Backend::Assembler,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::symlink;
 
+use portolan_build::engine;
 use portolan_build::source::{PackError, UnpackError, pack, unpack};
 use portolan_core::manifest::Document;
 use portolan_core::{Descriptor, Digest, Manifest, Reference, Target, media_type};
@@ -71,6 +72,49 @@ fn what_leads_out_of_a_source_is_refused() {
     assert!(packed(&bench).is_ok());
 }
 
+/// By its own words the second link ends two directories deep; really it is two above the root.
+const CHAIN: [(&str, &str); 2] = [("a/b/d", "../.."), ("x", "a/b/d/../../etc/passwd")];
+
+#[test]
+fn links_that_lead_out_through_others_are_refused() {
+    let bench = tree();
+    symlink(CHAIN[0].1, bench.source().join(CHAIN[0].0)).unwrap();
+    assert!(packed(&bench).is_ok(), "the root itself is inside");
+    symlink(CHAIN[1].1, bench.source().join(CHAIN[1].0)).unwrap();
+    let error = packed(&bench).unwrap_err();
+    assert!(error.to_string().contains("a/b/d/../../etc/passwd"), "{error}");
+    let artifact = strangers(&bench, &CHAIN.map(|(path, link)| (path.as_bytes(), Some(link))));
+    let target = bench.dir.path().join("target");
+    let client = Client::new(Settings::default(), CredentialStore::anonymous()).unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let done = runtime.block_on(unpack(&artifact, &client, bench.dir.path(), &target));
+    assert!(matches!(&done, Err(UnpackError::Escapes { path, .. }) if path == "x"), "{done:?}");
+    assert!(!target.exists(), "nothing is written before all links are judged");
+}
+
+#[test]
+fn a_name_in_a_source_that_is_a_link_out_is_not_built_from() {
+    let bench = tree();
+    symlink(bench.dir.path(), bench.source().join("rooted")).unwrap();
+    symlink("a/b/../../..", bench.source().join("above")).unwrap();
+    for path in ["rooted", "above", "a/../.."] {
+        let error = engine::inside(&bench.source(), path.as_ref()).unwrap_err();
+        let said = portolan_core::causes::chain(&error);
+        assert!(said.contains(path) && said.contains("leads out"), "{said}");
+        assert_eq!(error.class(), Some(portolan_registry::ErrorClass::BadInput));
+    }
+    let found = engine::inside(&bench.source(), "dir".as_ref()).unwrap();
+    assert!(found.ends_with("a/b"), "{found:?}");
+    assert!(engine::inside(&bench.source(), "not-there".as_ref()).is_ok());
+    // The same where the source is an artifact: `..` is no way out of it.
+    let artifact = strangers(&bench, &[(b"Containerfile", None)]);
+    let mut request = bench.request(&["linux/amd64"]);
+    request.origin = engine::Origin::Artifact(Box::new(artifact));
+    request.recipe.dir = "..".into();
+    let error = bench.run(&request).unwrap_err();
+    assert!(matches!(error, engine::EngineError::Outside(..)), "{error}");
+}
+
 #[test]
 fn pipes_are_refused_and_sockets_are_told() {
     let bench = tree();
@@ -93,20 +137,22 @@ fn a_name_that_would_take_another_away_is_refused() {
     assert!(said.contains("takes another file away"), "{said}");
 }
 
-/// An artifact that a stranger made: one link, or one file, under a name that ours never have.
-fn strangers(bench: &Bench, path: &[u8], link: Option<&str>) -> Reference {
+/// An artifact that a stranger made: links and empty files, under names that ours never have.
+fn strangers(bench: &Bench, names: &[(&[u8], Option<&str>)]) -> Reference {
     let layout = Layout::create(&bench.dir.path().join("strange")).unwrap();
-    let mut header = tar::Header::new_gnu();
-    header.as_old_mut().name[..path.len()].copy_from_slice(path);
-    header.set_mode(0o644);
-    header.set_size(0);
-    if let Some(link) = link {
-        header.set_entry_type(tar::EntryType::Symlink);
-        header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
-    }
-    header.set_cksum();
     let mut archive = tar::Builder::new(Vec::new());
-    archive.append(&header, std::io::empty()).unwrap();
+    for (path, link) in names {
+        let mut header = tar::Header::new_gnu();
+        header.as_old_mut().name[..path.len()].copy_from_slice(path);
+        header.set_mode(0o644);
+        header.set_size(0);
+        if let Some(link) = link {
+            header.set_entry_type(tar::EntryType::Symlink);
+            header.as_old_mut().linkname[..link.len()].copy_from_slice(link.as_bytes());
+        }
+        header.set_cksum();
+        archive.append(&header, std::io::empty()).unwrap();
+    }
     let tar = archive.into_inner().unwrap();
     let config =
         serde_json::json!({"rootfs": {"type": "layers", "diff_ids": [Digest::sha256(&tar)]}});
@@ -130,7 +176,7 @@ fn a_strangers_artifact_writes_nothing_outside() {
         (b"a/../../escaped", None),
     ] {
         let bench = tree();
-        let artifact = strangers(&bench, path, link);
+        let artifact = strangers(&bench, &[(path, link)]);
         let (temp, target) = (bench.dir.path(), bench.dir.path().join("deep/target"));
         std::fs::create_dir(bench.dir.path().join("deep")).unwrap();
         let client = Client::new(Settings::default(), CredentialStore::anonymous()).unwrap();

@@ -10,7 +10,7 @@ use crate::World;
 
 /// Platforms that differ in their usual spelling.
 fn platforms() -> impl Strategy<Value = Vec<Value>> {
-    let one = ("[a-z]{1,20}", "[a-z0-9]{1,40}", proptest::option::of("v[0-9](\\.[0-9])?"));
+    let one = ("[a-z]{1,64}", "[a-z0-9]{1,64}", proptest::option::of("v[0-9](\\.[0-9])?"));
     proptest::collection::vec(one, 1..12).prop_map(|all| {
         let mut seen = BTreeSet::new();
         all.into_iter()

@@ -1,5 +1,6 @@
 //! The objects, whole and in their parts.
 
+use portolan_build::plan::{self, Work};
 use serde_json::{Value, json};
 
 use crate::World;
@@ -202,4 +203,40 @@ fn a_plan_is_the_same_every_time_and_differs_by_run() {
     assert_eq!(world.rendered(), world.rendered());
     let other = world.clone().with(|world| world.run["metadata"]["uid"] = json!("other"));
     assert_ne!(world.rendered()["metadata"]["name"], other.rendered()["metadata"]["name"]);
+}
+
+#[test]
+fn no_volume_is_there_twice_and_lists_are_declared_as_lists() {
+    let rendered = World::multi().rendered();
+    let tasks = rendered["spec"]["pipelineSpec"]["tasks"].as_array().unwrap();
+    for task in tasks {
+        let volumes = task["taskSpec"]["volumes"].as_array().unwrap();
+        let mut names: Vec<&str> =
+            volumes.iter().map(|one| one["name"].as_str().unwrap()).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all, "{volumes:?}");
+        for param in task["params"].as_array().into_iter().flatten() {
+            let declared = task["taskSpec"]["params"].as_array().unwrap().iter();
+            let declared = declared.into_iter().find(|one| one["name"] == param["name"]).unwrap();
+            assert_eq!(declared["type"] == "array", param["value"].is_array(), "{param}");
+        }
+    }
+}
+
+#[test]
+fn the_rows_of_a_status_are_the_platform_tasks_of_the_plan() {
+    let world = World::multi();
+    let plan = world.plan().unwrap();
+    let Work::Multi(phases) = &plan.work else { panic!("{plan:?}") };
+    let spec = serde_json::from_value(world.build["spec"].clone()).unwrap();
+    let run = serde_json::from_value(world.run["spec"].clone()).unwrap();
+    let rows = plan::rows(&spec, &run);
+    assert_eq!(rows.len(), 3);
+    for (row, task) in rows.iter().zip(&phases.platforms) {
+        assert_eq!(row.platform, task.platform);
+        assert_eq!(row.image, task.image);
+        assert_eq!(row.task, task.task.name);
+    }
 }

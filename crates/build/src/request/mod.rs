@@ -1,0 +1,95 @@
+//! What somebody asks of a cluster, as the objects that it is sent, and what its answers mean. Pure:
+//! who talks to the cluster is elsewhere.
+
+mod local;
+mod multi_arch;
+pub mod pods;
+pub mod progress;
+mod wishes;
+
+pub use local::{LocalBuild, LocalError, LocalSource, local};
+pub use wishes::{BuildWishes, Param, RequestError, Wishes, build, run};
+
+use portolan_api::ResourceExt as _;
+use portolan_api::build::{Build, BuildRun, BuildSpec, ReferencedBuild, RunSource, RunSourceKind};
+
+/// The class that is meant where platforms are named and none.
+pub const DEFAULT_CLASS: &str = "default";
+
+/// What an uploaded source is called in a BuildRun.
+const UPLOAD: &str = "local-copy";
+
+/// Makes a run one that waits for a source from somebody's machine.
+pub fn upload(run: &mut BuildRun, timeout: Option<portolan_api::Duration>) {
+    let local = portolan_api::build::Local { name: Some(UPLOAD.to_owned()), timeout };
+    run.spec.source = Some(RunSource { kind: RunSourceKind::Local, local: Some(local) });
+}
+
+/// Where a Build would have the source go into the image's repository, for all who may pull the
+/// image: that place. An artifact that is there already goes nowhere.
+pub fn published_source(spec: &BuildSpec) -> Option<String> {
+    use portolan_api::build::SourceKind;
+    let settings = &spec.output.settings;
+    let multi = settings.multi_arch.is_some() || !settings.platforms.is_empty();
+    let packed = spec.source.as_ref().is_some_and(|source| source.kind != SourceKind::Oci);
+    let outputs = crate::names::Outputs::parse(&spec.output.image).ok()?;
+    (multi && packed).then(|| outputs.source().to_string())
+}
+
+/// A run that says nothing of its own.
+pub fn plain_run(build: &Build) -> BuildRun {
+    let name = build.name_any();
+    let mut run = wishes::named_run(&name, None);
+    run.metadata.generate_name = None;
+    run.metadata.name = Some(format!("{name}-run"));
+    run.metadata.namespace.clone_from(&build.metadata.namespace);
+    run
+}
+
+/// A run of a Build that exists only in it.
+pub fn embedded_run(build: &Build) -> BuildRun {
+    let mut run = wishes::named_run(&build.name_any(), None);
+    run.spec.build = ReferencedBuild { name: None, spec: Some(Box::new(build.spec.clone())) };
+    run
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wished(image: &str, platforms: &[&str], git: bool) -> Build {
+        let common = Wishes {
+            image: Some(image.to_owned()),
+            platforms: platforms.iter().map(|p| p.parse().unwrap()).collect(),
+            ..Wishes::default()
+        };
+        let source = git.then(|| wishes::tests::git("https://git.example/app.git"));
+        let strategy = Some("buildah".to_owned());
+        let wishes = BuildWishes { common, source, strategy, ..BuildWishes::default() };
+        build(None, Some("app"), &wishes).unwrap()
+    }
+
+    #[test]
+    fn where_source_is_published_is_known_before() {
+        let many = &["linux/amd64", "linux/arm64"][..];
+        for (build, place) in [
+            (wished("h.example/app:1", many, true), Some("h.example/app:1-src")),
+            (wished("h.example/app", many, true), Some("h.example/app:latest-src")),
+            (wished("h.example/app:1", &[], true), None),
+            (wished("h.example/app:1", many, false), None),
+        ] {
+            assert_eq!(published_source(&build.spec).as_deref(), place, "{build:?}");
+        }
+    }
+
+    #[test]
+    fn an_upload_is_a_run_with_a_local_source() {
+        let mut run = plain_run(&wished("h.example/app:1", &[], true));
+        upload(&mut run, Some("90s".parse().unwrap()));
+        let source = serde_json::to_value(&run.spec.source).unwrap();
+        let local = serde_json::json!({ "name": "local-copy", "timeout": "1m30s" });
+        assert_eq!(source["type"], "Local");
+        assert_eq!(source["local"]["name"], local["name"]);
+        assert!(source["local"]["timeout"].is_string(), "{source}");
+    }
+}
