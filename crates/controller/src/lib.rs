@@ -1,0 +1,41 @@
+//! What makes builds of a cluster run. Decisions are pure and elsewhere: what a run becomes is decided
+//! by `portolan_build::plan`. Here is what watches, what writes, and what follows Tekton.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `classes` | ImagePlatformClasses: whether each can be used |
+//! | `builds` | Builds: whether each can be used; which runs are kept |
+//! | `runs` | BuildRuns: from one to its executor, and from that to its status |
+//! | `retain` | which runs are deleted, and when; pure |
+//! | `objects` | Tekton's objects and pods, with what is looked at |
+//! | `caches`, `wire` | what is watched, and who is looked at when something changes |
+//! | `context` | how reconcilers are run |
+//! | `patch`, `write` | what is written: what differs, and nothing where nothing does |
+//! | `lease` | one of all copies acts |
+//! | `prerequisites` | what must be there, and what must not |
+//! | `run`, `settings`, `http`, `metrics` | the process |
+//! | `testing` | a server of a few answers, for tests |
+
+#![warn(missing_docs)]
+
+pub mod builds;
+mod caches;
+pub mod classes;
+mod context;
+mod http;
+pub mod lease;
+mod metrics;
+pub mod objects;
+pub mod patch;
+pub mod prerequisites;
+pub mod retain;
+mod run;
+pub mod runs;
+mod settings;
+#[cfg(test)]
+mod testing;
+mod wire;
+mod write;
+
+pub use run::{RunError, run};
+pub use settings::Settings;

@@ -1,0 +1,23 @@
+//! What the operator decides.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// How the controller is to work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Whom to talk to; the cluster that it runs in where nothing is said.
+    pub kubeconfig: Option<PathBuf>,
+    /// The image that our own steps run.
+    pub step_image: String,
+    /// Where it runs itself, and keeps its lease; that of its account where nothing is said.
+    pub namespace: Option<String>,
+    /// Who runs pods where a run names nobody; `pipeline`, else `default` where nothing is said.
+    pub service_account: Option<String>,
+    /// Health, readiness and metrics.
+    pub listen: SocketAddr,
+    /// Whether it begins although another controller serves these resources.
+    pub takeover: bool,
+    /// Objects of one kind that are worked on at once.
+    pub workers: u16,
+}

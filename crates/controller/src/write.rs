@@ -1,0 +1,81 @@
+//! Every write of ours to objects that others made: a merge patch of what differs, and none where
+//! nothing does.
+
+use std::fmt::Debug;
+
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::context::ReconcileError;
+
+/// Who we are in `managedFields`.
+pub(crate) const MANAGER: &str = "portolan-controller";
+
+pub(crate) fn params() -> PatchParams {
+    PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// The API of an object's own namespace.
+pub(crate) fn beside<K>(client: &Client, namespace: &str) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), namespace)
+}
+
+/// Patches a status, if there is anything to patch.
+pub(crate) async fn status<K>(
+    api: &Api<K>,
+    object: K,
+    patch: Option<Value>,
+) -> Result<K, ReconcileError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let Some(patch) = patch else { return Ok(object) };
+    let name = object.meta().name.clone().ok_or(ReconcileError::Incomplete("name"))?;
+    let written = api.patch_status(&name, &params(), &Patch::Merge(patch)).await;
+    written.map_err(failed("writing the status"))
+}
+
+/// Patches the rest of an object, if there is anything to patch.
+pub(crate) async fn object<K>(
+    api: &Api<K>,
+    object: K,
+    patch: Option<Value>,
+) -> Result<K, ReconcileError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let Some(patch) = patch else { return Ok(object) };
+    let name = object.meta().name.clone().ok_or(ReconcileError::Incomplete("name"))?;
+    let written = api.patch(&name, &params(), &Patch::Merge(patch)).await;
+    written.map_err(failed("writing labels and owners"))
+}
+
+/// A server that knows the kind and not the object says so; one that does not know the kind says
+/// something else, and may know it later.
+fn failed(step: &'static str) -> impl FnOnce(kube::Error) -> ReconcileError {
+    move |error| match error {
+        kube::Error::Api(told) if told.is_not_found() => ReconcileError::Gone,
+        error => ReconcileError::at(step)(error),
+    }
+}
+
+/// Deletes the very object that was looked at; one that is gone, or is another by now, is fine.
+pub(crate) async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), ReconcileError>
+where
+    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+{
+    let meta = object.meta();
+    let name = meta.name.as_deref().ok_or(ReconcileError::Incomplete("name"))?;
+    let params = DeleteParams::background()
+        .preconditions(Preconditions { uid: meta.uid.clone(), resource_version: None });
+    match api.delete(name, &params).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(told)) if matches!(told.code, 404 | 409) => Ok(()),
+        Err(error) => Err(ReconcileError::at("deleting")(error)),
+    }
+}

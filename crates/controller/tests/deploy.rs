@@ -1,0 +1,99 @@
+//! What is shipped for a cluster: the roles have every verb that is used, and no more.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+fn documents(name: &str) -> Vec<Value> {
+    let path = format!("{}/../../deploy/controller/{name}", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| serde::Deserialize::deserialize(document).expect("YAML"))
+        .collect()
+}
+
+/// What the code asks of API servers: kinds of `wire.rs`, reads of `world.rs`, writes of `write.rs`,
+/// `begin.rs`, `account.rs`, `lease` and `prerequisites.rs`.
+const USED: &[(&str, &str, &str)] = &[
+    ("shipwright.io", "builds", "get list watch"),
+    ("shipwright.io", "builds/status", "patch"),
+    ("shipwright.io", "builds/finalizers", "update"),
+    ("shipwright.io", "buildruns", "get list watch patch delete"),
+    ("shipwright.io", "buildruns/status", "patch"),
+    ("shipwright.io", "buildruns/finalizers", "update"),
+    ("shipwright.io", "buildstrategies", "get list watch"),
+    ("shipwright.io", "clusterbuildstrategies", "get list watch"),
+    ("shipwright.io", "imageplatforms", "get list watch"),
+    ("shipwright.io", "imageplatformclasses", "get list watch"),
+    ("shipwright.io", "imageplatformclasses/status", "patch"),
+    ("tekton.dev", "taskruns", "get list watch create patch"),
+    ("tekton.dev", "pipelineruns", "get list watch create patch"),
+    ("", "pods", "list watch"),
+    ("", "secrets", "get list watch"),
+    ("", "configmaps", "get"),
+    ("", "serviceaccounts", "get list watch create patch delete"),
+    ("apps", "deployments", "list"),
+    ("coordination.k8s.io", "leases", "create get update list"),
+];
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str)
+}
+
+#[test]
+fn the_roles_allow_what_is_used_and_nothing_else() {
+    let mut allowed = BTreeSet::new();
+    for role in documents("rbac.yaml") {
+        for rule in role["rules"].as_array().into_iter().flatten() {
+            for group in texts(&rule["apiGroups"]) {
+                for resource in texts(&rule["resources"]) {
+                    for verb in texts(&rule["verbs"]) {
+                        allowed.insert((group.to_owned(), resource.to_owned(), verb.to_owned()));
+                    }
+                }
+            }
+        }
+    }
+    let used: BTreeSet<_> = USED
+        .iter()
+        .flat_map(|(group, resource, verbs)| {
+            verbs
+                .split(' ')
+                .map(|verb| ((*group).to_owned(), (*resource).to_owned(), verb.to_owned()))
+        })
+        .collect();
+    assert_eq!(allowed, used);
+}
+
+#[test]
+fn others_leases_and_deployments_are_read_by_name_alone() {
+    for role in documents("rbac.yaml").iter().filter(|role| role["kind"] == "ClusterRole") {
+        for rule in role["rules"].as_array().expect("rules") {
+            let named =
+                texts(&rule["resources"]).any(|one| ["leases", "deployments"].contains(&one));
+            assert_eq!(rule["resourceNames"].is_array(), named, "{rule}");
+        }
+    }
+}
+
+#[test]
+fn two_copies_run_without_privilege_and_are_probed() {
+    let all = documents("controller.yaml");
+    let deployment = all.iter().find(|one| one["kind"] == "Deployment").expect("a Deployment");
+    assert_eq!(deployment["spec"]["replicas"], 2);
+    let pod = &deployment["spec"]["template"]["spec"];
+    assert_eq!(pod["serviceAccountName"], "portolan-controller");
+    let container = &pod["containers"][0];
+    let security = &container["securityContext"];
+    assert_eq!(security["runAsNonRoot"], true);
+    assert_eq!(security["readOnlyRootFilesystem"], true);
+    assert_eq!(security["allowPrivilegeEscalation"], false);
+    assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/healthz");
+    assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+    assert!(container["resources"]["limits"]["memory"].is_string());
+    let account = documents("rbac.yaml");
+    assert!(
+        account.iter().any(|one| one["kind"] == "ServiceAccount"
+            && one["metadata"]["name"] == "portolan-controller")
+    );
+}
