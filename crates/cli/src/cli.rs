@@ -5,8 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
-use crate::{agent, build, compat, completions, context, crds, host};
-use crate::{image, key, progress, registry, rootdisk, sign, verify, version};
+use crate::{agent, build, buildrun, compat, completions, context, crds, host};
+use crate::{image, key, platform, platform_class, progress, registry, rootdisk, sign, step};
+use crate::{strategy, verify, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -58,6 +59,18 @@ enum Command {
     /// Build images for many platforms
     #[command(subcommand)]
     Build(build::Command),
+    /// Single runs of Builds in a cluster
+    #[command(subcommand)]
+    Buildrun(buildrun::Command),
+    /// Strategies: how a cluster builds images
+    #[command(subcommand)]
+    Strategy(strategy::Command),
+    /// Image platforms: how a cluster builds for a platform
+    #[command(subcommand)]
+    Platform(platform::Command),
+    /// Image platform classes: sets of ways to build
+    #[command(subcommand)]
+    PlatformClass(platform_class::Command),
     /// Talk to the portolan-agent of this machine
     #[command(subcommand)]
     Agent(agent::Command),
@@ -78,6 +91,9 @@ enum Command {
     /// Look at this machine
     #[command(subcommand)]
     Host(host::Command),
+    /// What the pods of a build run
+    #[command(subcommand)]
+    Step(step::Command),
     /// Print the custom resource definitions of Portolan
     Crds(crds::Args),
     /// Print a completion script for a shell
@@ -96,6 +112,11 @@ impl Cli {
             Command::Image(command) => context::work(image::run(command, global)),
             Command::Registry(command) => context::work(registry::run(command, global)),
             Command::Build(command) => build::run(command, global),
+            Command::Buildrun(command) => buildrun::run(command, global),
+            Command::Strategy(command) => strategy::run(command),
+            Command::Platform(command) => platform::run(command),
+            Command::PlatformClass(command) => platform_class::run(command),
+            Command::Step(command) => step::run(command, global),
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),
             Command::Rootdisk(command) => context::work(rootdisk::run(command, global)),

@@ -47,12 +47,16 @@ pub(crate) fn anonymous_client(global: &Global) -> Result<Client, Failure> {
 }
 
 fn client_with(global: &Global, credentials: CredentialStore) -> Result<Client, Failure> {
+    Client::new(settings(global)?, credentials).map_err(client_failure)
+}
+
+/// How this person wants registries to be spoken to.
+pub(crate) fn settings(global: &Global) -> Result<Settings, Failure> {
     let settings = match &global.registries {
         Some(file) => Settings::from_file(file),
         None => Settings::load(),
     };
-    let settings = settings.map_err(|error| classed(error.class(), error))?;
-    Client::new(settings, credentials).map_err(client_failure)
+    settings.map_err(|error| classed(error.class(), error))
 }
 
 /// The credentials this person has stored.

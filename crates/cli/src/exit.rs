@@ -8,26 +8,38 @@ use portolan_registry::ErrorClass;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// Done, or yes.
-    Ok = 0,
+    Ok,
     /// The question was understood and the answer is no: unsigned, incompatible, no match.
-    No = 1,
+    No,
     /// The command line or some input is wrong.
-    Usage = 2,
+    Usage,
     /// Not enough is known to say yes or no.
-    CannotTell = 3,
+    CannotTell,
     /// The image, tag, file or object is not there.
-    NotFound = 4,
+    NotFound,
     /// Network, server or disk trouble.
-    Transport = 5,
+    Transport,
     /// Nothing says what the image needs, or no policy speaks of it.
-    NoArtifact = 6,
+    NoArtifact,
     /// Somebody asked it to stop, and it cleaned up: what a shell says of Ctrl-C.
-    Interrupted = 130,
+    Interrupted,
+    /// What a step of a build ends with: see `docs/steps.md`.
+    Step(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Ok => 0,
+            Exit::No => 1,
+            Exit::Usage => 2,
+            Exit::CannotTell => 3,
+            Exit::NotFound => 4,
+            Exit::Transport => 5,
+            Exit::NoArtifact => 6,
+            Exit::Interrupted => 130,
+            Exit::Step(code) => code,
+        })
     }
 }
 

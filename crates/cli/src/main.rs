@@ -15,7 +15,9 @@ use crate::exit::{Exit, Failure};
 
 mod agent;
 mod build;
+mod buildrun;
 mod cli;
+mod cluster;
 mod compat;
 mod completions;
 mod context;
@@ -25,10 +27,14 @@ mod format;
 mod host;
 mod image;
 mod key;
+mod platform;
+mod platform_class;
 mod progress;
 mod registry;
 mod rootdisk;
 mod sign;
+mod step;
+mod strategy;
 mod verify;
 mod version;
 
@@ -40,7 +46,7 @@ fn main() -> ExitCode {
     match run(cli::Cli::parse()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            format::tell(&format!("error: {:#}", failure.error));
+            format::tell(&format!("error: {}", portolan_core::causes::chain(&*failure.error)));
             failure.exit.into()
         }
     }

@@ -106,6 +106,8 @@ fn run_is_bad_input_and_names_buildah() {
             dir.to_str().unwrap(),
             "--engine",
             "local",
+            "--backend",
+            "assembler",
             "--platform",
             "linux/amd64",
             "--output",
@@ -182,4 +184,117 @@ fn platforms_and_outputs_are_not_guessed() {
         ],
     );
     assert_eq!(gone.code, 4, "{}", gone.err);
+}
+
+const BUILD: &str = "\
+apiVersion: shipwright.io/v1beta1
+kind: Build
+metadata: {name: app}
+spec:
+  source: {type: Local, local: {}}
+  strategy: {name: portolan, kind: ClusterBuildStrategy}
+  output:
+    image: ADDRESS/team/app:1
+    labels: {made: by-a-build}
+    multiArch:
+      imagePlatformClass: default
+      platforms: [{os: linux, arch: amd64}, {os: linux, arch: arm64}]
+---
+apiVersion: shipwright.io/v1beta1
+kind: ClusterBuildStrategy
+metadata: {name: portolan}
+spec:
+  parameters:
+    - {name: dockerfile, description: the file, type: string, default: Containerfile}
+  steps:
+    - name: assemble
+      image: portolan
+      command: [portolan, step, assemble]
+      args: [--output, $(params.shp-output-directory)]
+---
+apiVersion: shipwright.io/v1alpha1
+kind: ImagePlatform
+metadata: {name: amd}
+spec: {platform: {os: linux, arch: amd64}, nodeSelector: {kubernetes.io/arch: amd64}}
+---
+apiVersion: shipwright.io/v1alpha1
+kind: ImagePlatform
+metadata: {name: arm}
+spec: {platform: {os: linux, arch: arm64}, nodeSelector: {kubernetes.io/arch: arm64}}
+---
+apiVersion: shipwright.io/v1alpha1
+kind: ImagePlatformClass
+metadata: {name: default}
+spec: {imagePlatforms: [{name: amd}, {name: arm}]}
+";
+
+#[test]
+fn a_build_of_a_file_is_built_on_this_machine() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::start(home.path(), &home.path().join("data"), &[]);
+    let dir = app(home.path(), COPIES);
+    let file = home.path().join("build.yaml");
+    std::fs::write(&file, BUILD.replace("ADDRESS", &server.address)).unwrap();
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let args = ["build", "run", "-f", file, "--engine", "local", "--dir", dir, "-o", "json"];
+    let status = run(home.path(), &args).json();
+    assert_eq!(status["conditions"][0]["status"], "True", "{status:#}");
+    assert_eq!(status["output"]["platforms"].as_array().unwrap().len(), 2);
+    let output = format!("{}/team/app:1", server.address);
+    let by_flags = [
+        &["build", "run", "--dir", dir, "--engine", "local", "--platform"][..],
+        &[
+            "linux/amd64,linux/arm64",
+            "--label",
+            "made=by-a-build",
+            "--output",
+            &output,
+            "-o",
+            "json",
+        ],
+    ];
+    let same = run(home.path(), &by_flags.concat()).json();
+    assert_eq!(same["output"]["digest"], status["output"]["digest"]);
+    // One platform of the class, asked for on the command line.
+    let one = run(home.path(), &[&args[..], &["--platform", "linux/arm64"]].concat()).json();
+    assert_eq!(one["output"]["platforms"].as_array().unwrap().len(), 1);
+    let other = run(home.path(), &[&args[..], &["--platform", "linux/s390x"]].concat());
+    assert_eq!(other.code, 1, "{}", other.err);
+    assert!(other.err.contains("PlatformNotSupported"), "{}", other.err);
+}
+
+#[test]
+fn a_cluster_is_not_asked_where_none_is_needed() {
+    let home = tempfile::tempdir().unwrap();
+    let create = [
+        "build",
+        "create",
+        "app",
+        "--strategy",
+        "s",
+        "--output",
+        "h.example/a:1",
+        "--platform",
+        "linux/ppcle64",
+        "--dry-run",
+        "-o",
+        "json",
+    ];
+    let said = run(home.path(), &create);
+    assert!(said.err.contains("ppc64le"), "{}", said.err);
+    let build = said.json();
+    let multi_arch = &build["spec"]["output"]["multiArch"];
+    assert_eq!(multi_arch["imagePlatformClass"], "default");
+    assert_eq!(multi_arch["platforms"][0]["arch"], "ppc64le");
+    for (args, code, told) in [
+        (&["build", "run", "app", "--dir", "."][..], 2, "--engine local"),
+        (&["build", "run"], 2, "name the Build"),
+        (&["build", "run", "--engine", "local"], 2, "--dir"),
+        (&["build", "list", "--kubeconfig", "/nowhere"], 4, "kubeconfig"),
+        (&["build", "upload", "app", "/nowhere"], 4, "no directory"),
+    ] {
+        let said = run(home.path(), args);
+        assert_eq!(said.code, code, "{args:?}: {}", said.err);
+        assert!(said.err.contains(told), "{args:?}: {}", said.err);
+    }
 }

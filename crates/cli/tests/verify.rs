@@ -213,9 +213,46 @@ fn a_policy_in_rego_decides_over_the_signers_of_the_flags() {
     bench.sign(&bench.image, &["--recursive"]);
     assert_eq!(json(&bench.with_key("release.pub", &by_rego))["verdict"], "verified");
     assert_eq!(bench.with_key("other.pub", &by_rego).code, 1);
+    // Rego sees all of an image.
+    let less =
+        bench.with_key("release.pub", &[&by_rego[..], &["--index-policy", "index"]].concat());
+    assert_eq!(less.code, 2, "{}", less.out);
+    assert!(less.err.contains("--index-policy means nothing"), "{}", less.err);
+}
+
+/// A flag that would be ignored is refused: whoever gave it believes that it counts.
+#[test]
+fn flags_that_mean_nothing_beside_others_are_refused() {
+    let bench = Bench::new();
+    let root = bench.file("root.json");
     // A policy file has signers of its own.
     let yaml = bench.policy("version: 1\n");
-    let both = bench.with_key("release.pub", &["--policy", &yaml]);
-    assert_eq!(both.code, 2, "{}", both.err);
-    assert!(both.err.contains("signers are its own"), "{}", both.err);
+    for flags in [
+        &["--key", "release.pub"][..],
+        &["--trusted-root", &root],
+        &["--certificate-oidc-issuer", "https://ci.example"],
+        &["--certificate-oidc-issuer-regexp", ".*"],
+    ] {
+        let said = bench.verify(&[&["--policy", &yaml], flags].concat());
+        assert_eq!(said.code, 2, "{flags:?}: {}", said.err);
+        assert!(said.err.contains("signers are its own"), "{flags:?}: {}", said.err);
+    }
+    let unused = bench.with_key("release.pub", &["--trusted-root", &root]);
+    assert_eq!(unused.code, 2, "{}", unused.err);
+    assert!(unused.err.contains("--require-log"), "{}", unused.err);
+    let half = bench.with_key("release.pub", &["--certificate-oidc-issuer", "https://ci.example"]);
+    assert_eq!(half.code, 2, "{}", half.err);
+}
+
+#[test]
+fn each_cause_of_an_error_is_told_once() {
+    let bench = Bench::new();
+    let wrong = bench.policy("version: 1\nscopez: []\n");
+    let said = bench.verify(&["--policy", &wrong]);
+    assert_eq!(said.err.matches("scopez").count(), 1, "{}", said.err);
+    let pod = bench.file("pod.yaml");
+    std::fs::write(&pod, "a: [").unwrap();
+    let said = run(bench.home.path(), &["verify", "pod-platforms", "-f", &pod]);
+    assert_eq!(said.code, 2, "{}", said.out);
+    assert_eq!(said.err.matches("did not find expected").count(), 1, "{}", said.err);
 }

@@ -4,22 +4,50 @@ use crate::cli::Global;
 use crate::context;
 use crate::exit::{Exit, Failure};
 
+mod cancel;
+mod create;
+mod delete;
+mod files;
+mod list;
+mod local;
+mod logs;
 mod plan;
 mod run;
+mod upload;
+
+pub(crate) use plan::settings as plan_settings;
 
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]
 #[allow(clippy::large_enum_variant, reason = "one per run")]
 pub(crate) enum Command {
+    /// Make a Build in a cluster
+    Create(create::Args),
+    /// Run a Build in a cluster, or build on this machine
+    Run(run::Args),
     /// Print what a cluster would run for a BuildRun, or why it would refuse it
     Plan(plan::Args),
-    /// Build a directory for many platforms, and publish one index over them
-    Run(run::Args),
+    /// Run a Build with the source of this machine
+    Upload(upload::Args),
+    /// List Builds
+    List(list::Args),
+    /// Print what the newest run of a Build has written
+    Logs(logs::Args),
+    /// End the runs of a Build that are at work
+    Cancel(cancel::Args),
+    /// Delete a Build
+    Delete(delete::Args),
 }
 
 pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
-        Command::Plan(args) => plan::run(&args),
+        Command::Create(args) => context::wait(create::run(args)),
         Command::Run(args) => context::work(run::run(args, global)),
+        Command::Plan(args) => plan::run(&args),
+        Command::Upload(args) => context::work(upload::run(args, global)),
+        Command::List(args) => context::wait(list::run(args)),
+        Command::Logs(args) => context::wait(logs::run(args, global)),
+        Command::Cancel(args) => context::wait(cancel::run(args)),
+        Command::Delete(args) => context::wait(delete::run(args)),
     }
 }

@@ -1,17 +1,14 @@
 //! `portolan build plan -f FILE…`
 
-use std::io::Read as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_api::ResourceExt as _;
-use portolan_api::build::{Build, BuildRun, BuildRunSpec, ReferencedBuild};
-use portolan_api::document::{self, Resource};
 use portolan_build::plan::{self, Objects, Plan, Refusal, Settings, Work};
-use portolan_build::tekton;
-use portolan_registry::durable;
+use portolan_build::{request, tekton};
 use serde_json::{Value, json};
 
+use super::files;
 use crate::exit::{Exit, Failure};
 use crate::format::{self, Format};
 
@@ -39,6 +36,11 @@ pub(crate) struct Args {
 /// The image of this very version.
 fn step_image() -> String {
     format!("ghcr.io/portolan-dev/portolan:{}", env!("CARGO_PKG_VERSION"))
+}
+
+/// What is planned with where nobody says otherwise.
+pub(crate) fn settings() -> Settings {
+    Settings { step_image: step_image(), service_account: None, created: now() }
 }
 
 /// A run, and what came of planning it.
@@ -88,12 +90,9 @@ impl Planned {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
-    let mut resources = Vec::new();
-    for file in &args.files {
-        resources.extend(read(file)?);
-    }
-    let (runs, objects) = sort(resources);
-    let runs = if runs.is_empty() { objects.builds.iter().map(plain_run).collect() } else { runs };
+    let (runs, objects) = files::sort(files::read_all(&args.files)?);
+    let plain = || objects.builds.iter().map(request::plain_run).collect();
+    let runs = if runs.is_empty() { plain() } else { runs };
     if runs.is_empty() {
         let error = anyhow::anyhow!(
             "the files have neither a BuildRun nor a Build, so there is nothing to plan"
@@ -103,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let settings = Settings {
         step_image: args.step_image.clone(),
         service_account: args.service_account.clone(),
-        created: now(),
+        ..settings()
     };
     let planned: Vec<Planned> = runs
         .iter()
@@ -134,57 +133,6 @@ fn print(planned: &[Planned], format: Format) -> Result<(), Failure> {
         }
     };
     format::write(&text)
-}
-
-fn read(file: &Path) -> Result<Vec<Resource>, Failure> {
-    let limit = document::MAX_BYTES as u64;
-    let bytes = if file == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(Failure::usage)?;
-        bytes
-    } else {
-        let read = durable::read_bounded(file, limit).map_err(Failure::usage)?;
-        read.ok_or_else(|| {
-            Failure::new(Exit::NotFound, anyhow::anyhow!("there is no {}", file.display()))
-        })?
-    };
-    document::read(&bytes).map_err(|error| {
-        Failure::usage(anyhow::Error::new(error).context(file.display().to_string()))
-    })
-}
-
-/// What is run, and what that may refer to. Classes get the status that their controller would
-/// give them.
-fn sort(resources: Vec<Resource>) -> (Vec<BuildRun>, Objects) {
-    let (mut runs, mut objects) = (Vec::new(), Objects::default());
-    for resource in resources {
-        match resource {
-            Resource::Build(build) => objects.builds.push(build),
-            Resource::BuildRun(run) => runs.push(run),
-            Resource::BuildStrategy(strategy) => objects.strategies.push(strategy),
-            Resource::ClusterBuildStrategy(strategy) => objects.cluster_strategies.push(strategy),
-            Resource::ImagePlatform(platform) => objects.image_platforms.push(platform),
-            Resource::ImagePlatformClass(class) => objects.classes.push(class),
-            Resource::Other { api_version, kind } => {
-                format::tell(&format!("note: {kind} of {api_version} is not looked at"));
-            }
-        }
-    }
-    for class in &mut objects.classes {
-        class.status = Some(plan::class_status(class, &objects.image_platforms));
-    }
-    (runs, objects)
-}
-
-/// A run that says nothing of its own.
-fn plain_run(build: &Build) -> BuildRun {
-    let name = Some(build.name_any());
-    let spec: BuildRunSpec = serde_json::from_value(json!({ "build": {} }))
-        .expect("a BuildRun needs nothing but its Build");
-    let spec = BuildRunSpec { build: ReferencedBuild { name, spec: None }, ..spec };
-    let mut run = BuildRun::new(&format!("{}-run", build.name_any()), spec);
-    run.metadata.namespace.clone_from(&build.metadata.namespace);
-    run
 }
 
 /// What a run of this namespace can see. A file need not say a namespace.

@@ -1,225 +1,176 @@
-//! `portolan build run --dir DIR --engine local --platform P… --output REF`
+//! `portolan build run NAME`, in a cluster or on this machine
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
-use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 
-use portolan_api::build::{BuildRunStatus, PlatformState};
-use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portolan_build::assemble::Recipe;
-use portolan_build::engine::{self, EngineError, Origin, Request, Watch};
-use portolan_build::names::Outputs;
-use portolan_core::{Platform, Reference};
-use portolan_registry::progress::{Progress, Silent};
+use portolan_api::ResourceExt as _;
+use portolan_api::build::Build;
+use portolan_build::{engine, request};
+use portolan_core::Reference;
 
+use super::local;
 use crate::cli::Global;
-use crate::context;
+use crate::cluster::wishes::Wished;
+use crate::cluster::{self, Cluster, created, follow};
 use crate::exit::{Exit, Failure};
 use crate::format::{self, Format};
-use crate::image::wanted;
-use crate::progress::Mode;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  portolan build run --dir . --engine local --platform linux/amd64 --platform linux/arm64 --output 127.0.0.1:5000/app:1 -o json\n\n\
-    The Containerfile may do everything but RUN: no program is run, no root and no daemon are needed, and the same\n\
-    directory gives the same digests on every machine. The source is stored as <tag>-src, each platform as\n\
-    <tag>-<os>-<arch>, and the index as <tag> once every platform is there."
+    after_help = "Examples:\n  portolan build run sample-go --platform-class default --platform linux/amd64 --platform linux/arm64 --follow\n  portolan build run --dir . --engine local --platform linux/amd64 --platform linux/arm64 --output 127.0.0.1:5000/app:1 -o json\n  portolan build run -f build.yaml -f strategy.yaml --engine local --dir .\n\n\
+    In a cluster, what is said here counts for this run alone; of --platform and --platform-class the one that is not\n\
+    said is the Build's.\n\n\
+    On this machine the Containerfile may do everything but RUN: no program is run, no root and no daemon are needed,\n\
+    and the same directory gives the same digests on every machine. The source is stored as <tag>-src, each platform\n\
+    as <tag>-<os>-<arch>, and the index as <tag> once every platform is there."
 )]
 pub(crate) struct Args {
+    /// The Build that is run
+    pub(super) name: Option<String>,
+    /// Where it is built
+    #[arg(long, value_enum, default_value_t = Engine::Cluster)]
+    engine: Engine,
+    #[command(flatten)]
+    pub(super) wished: Wished,
+    /// Who runs it: a service account, or .generate for one of its own
+    #[arg(long, value_name = "NAME")]
+    sa_name: Option<String>,
+    /// Follow the run to its end
+    #[arg(short = 'F', long)]
+    follow: bool,
+    /// Only print what would be made
+    #[arg(long)]
+    dry_run: bool,
+    /// How to print the run, or on this machine its status
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
+    pub(super) format: Format,
+    #[command(flatten)]
+    pub(super) here: Here,
+    #[command(flatten)]
+    pub(super) cluster: cluster::Flags,
+}
+
+// What only this machine can be told.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "On this machine (--engine local)")]
+pub(super) struct Here {
+    /// A file with the Build, its strategy and platforms (repeatable), or - for stdin
+    #[arg(short = 'f', long = "file", value_name = "FILE")]
+    pub(super) files: Vec<PathBuf>,
     /// The directory that is built; with --source the one below it
-    #[arg(long, value_name = "DIR", required_unless_present = "source")]
-    dir: Option<PathBuf>,
+    #[arg(long, value_name = "DIR")]
+    pub(super) dir: Option<PathBuf>,
     /// Build a source artifact, such as <tag>-src of an earlier build, instead of a directory
     #[arg(long, value_name = "REF")]
-    source: Option<Reference>,
-    /// Where it is built
-    #[arg(long, value_enum)]
-    engine: Engine,
-    /// A platform, as os/arch[/variant] (repeatable, or with commas)
-    #[arg(long = "platform", value_name = "PLATFORM", required = true, value_delimiter = ',', value_parser = wanted::platform)]
-    platforms: Vec<Platform>,
-    /// Where the index goes: registry/repository[:tag] or oci:DIR[:tag]
-    #[arg(long, value_name = "REF")]
-    output: Reference,
-    /// The Containerfile; Containerfile or Dockerfile in DIR where nothing is said
-    #[arg(short = 'f', long, value_name = "FILE")]
-    file: Option<PathBuf>,
+    pub(super) source: Option<Reference>,
     /// The stage that becomes the image; the last where nothing is said
     #[arg(long, value_name = "STAGE")]
-    target: Option<String>,
-    /// A value for an ARG, NAME=VALUE (repeatable)
-    #[arg(long = "build-arg", value_name = "NAME=VALUE", value_parser = crate::image::key_value)]
-    build_args: Vec<(String, String)>,
-    /// A label of every image, KEY=VALUE (repeatable)
-    #[arg(long = "label", value_name = "KEY=VALUE", value_parser = crate::image::key_value)]
-    labels: Vec<(String, String)>,
-    /// An annotation of every image and of the index, KEY=VALUE (repeatable)
-    #[arg(long = "annotation", value_name = "KEY=VALUE", value_parser = crate::image::key_value)]
-    annotations: Vec<(String, String)>,
+    pub(super) target: Option<String>,
     /// So many platforms at a time; as many as there are processors where nothing is said
     #[arg(long, value_name = "N")]
-    jobs: Option<NonZeroUsize>,
+    pub(super) jobs: Option<NonZeroUsize>,
+    /// Who puts the images together; auto, or what the strategy of a Build stands for
+    #[arg(long, value_enum)]
+    pub(super) backend: Option<Backend>,
     /// Do not store the source beside the image
     #[arg(long)]
-    no_source: bool,
+    pub(super) no_source: bool,
     /// When everything in the image says it was made, in seconds since 1970
     #[arg(long, value_name = "SECONDS", env = "SOURCE_DATE_EPOCH", default_value_t = 0)]
-    source_date_epoch: u32,
-    /// How to print the status of the run
-    #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
-    format: Format,
+    pub(super) source_date_epoch: u32,
+}
+
+impl Here {
+    /// The first of them that a cluster has no use for.
+    fn said(&self) -> Option<&'static str> {
+        let said = [
+            ("--file", !self.files.is_empty()),
+            ("--dir", self.dir.is_some()),
+            ("--source", self.source.is_some()),
+            ("--target", self.target.is_some()),
+            ("--jobs", self.jobs.is_some()),
+            ("--backend", self.backend.is_some()),
+            ("--no-source", self.no_source),
+        ];
+        said.into_iter().find_map(|(flag, said)| said.then_some(flag))
+    }
+}
+
+/// Who puts images together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Backend {
+    /// The assembler where nothing is run, buildah where RUN is
+    Auto,
+    /// The embedded assembler: no program is run
+    Assembler,
+    /// buildah, in a chroot; needs root, and emulation for other platforms
+    Buildah,
+}
+
+impl From<Backend> for engine::Backend {
+    fn from(backend: Backend) -> Self {
+        match backend {
+            Backend::Auto => Self::Auto,
+            Backend::Assembler => Self::Assembler,
+            Backend::Buildah => Self::Buildah,
+        }
+    }
 }
 
 /// Where something is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Engine {
-    /// On this machine, by the embedded assembler
+    /// By the pods of a cluster
+    Cluster,
+    /// On this machine, by the embedded assembler or buildah
     Local,
 }
 
 pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
-    let request = request(&args)?;
-    let client = context::client(global)?;
-    let progress: Arc<dyn Progress> = Arc::new(Silent);
-    let watch = Lines { quiet: global.progress == Mode::None };
-    let temp = std::env::temp_dir();
-    let work = engine::run(&request, &temp, &client, &progress, &watch, now);
-    let outcome = tokio::select! {
-        outcome = work => outcome.map_err(failure)?,
-        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-    };
-    args.format.print(&outcome.status, |status| table(status, &request))?;
-    Ok(match (outcome.succeeded, outcome.class) {
-        (true, _) => Exit::Ok,
-        (false, None) => Exit::No,
-        (false, Some(class)) => Exit::from(class),
-    })
-}
-
-fn request(args: &Args) -> Result<Request, Failure> {
     match args.engine {
-        Engine::Local => {}
-    }
-    let dir = args.dir.clone().unwrap_or_default();
-    let below = |path: &PathBuf| {
-        path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
-    };
-    let origin = match (&args.source, args.no_source) {
-        (Some(source), _) => {
-            if let Some(outside) = args.dir.iter().chain(&args.file).find(|path| !below(path)) {
+        Engine::Local => {
+            let only = [("--follow", args.follow), ("--dry-run", args.dry_run)];
+            if let Some((flag, _)) = only.into_iter().find(|(_, said)| *said) {
                 let error =
-                    anyhow::anyhow!("{} is not below the source artifact", outside.display());
+                    anyhow::anyhow!("{flag} is for clusters; leave it out with --engine local");
                 return Err(Failure::usage(error));
             }
-            Origin::Artifact(Box::new(source.clone()))
+            local::run(args, global).await
         }
-        (None, _) if !dir.is_dir() => {
-            let error = anyhow::anyhow!("there is no directory {}", dir.display());
-            return Err(Failure::new(Exit::NotFound, error));
-        }
-        (None, true) => Origin::Directory,
-        (None, false) => Origin::StoredDirectory,
+        Engine::Cluster => in_cluster(args, global).await,
+    }
+}
+
+async fn in_cluster(args: Args, global: &Global) -> Result<Exit, Failure> {
+    if let Some(flag) = args.here.said() {
+        let error = anyhow::anyhow!(
+            "{flag} is for builds on this machine; add --engine local, or use portolan build upload to send a directory to a cluster"
+        );
+        return Err(Failure::usage(error));
+    }
+    let Some(name) = &args.name else {
+        let error = anyhow::anyhow!(
+            "name the Build that is run, or build a directory here: --dir DIR --engine local"
+        );
+        return Err(Failure::usage(error));
     };
-    let mut platforms: Vec<Platform> = Vec::new();
-    for platform in &args.platforms {
-        wanted::warn(platform);
-        let platform = platform.normalised();
-        if platforms.contains(&platform) {
-            return Err(Failure::usage(anyhow::anyhow!("--platform {platform} is there twice")));
-        }
-        platforms.push(platform);
+    let wishes = args.wished.wishes();
+    let cluster = Cluster::connect(&args.cluster).await?;
+    let build: Build = cluster.get(&cluster.here(), name).await?;
+    let run =
+        request::run(&build, None, &wishes, args.sa_name.as_deref()).map_err(Failure::usage)?;
+    created::check(&run)?;
+    if args.dry_run {
+        let told = format!("Would create BuildRun {:?} for build {name:?}", created::name(&run));
+        created::print(&run, args.format, &told)?;
+        return Ok(Exit::Ok);
     }
-    let outputs = Outputs::new(args.output.clone()).map_err(Failure::usage)?;
-    let annotations: BTreeMap<String, String> = args.annotations.iter().cloned().collect();
-    let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    Ok(Request {
-        recipe: Recipe {
-            dir,
-            file: args.file.clone(),
-            target: args.target.clone(),
-            args: args.build_args.iter().cloned().collect(),
-            labels: args.labels.iter().cloned().collect(),
-            annotations: annotations.clone(),
-            epoch: args.source_date_epoch,
-        },
-        platforms,
-        outputs,
-        annotations,
-        jobs: args.jobs.unwrap_or(processors),
-        origin,
-    })
-}
-
-fn failure(error: EngineError) -> Failure {
-    match error.class() {
-        Some(class) => context::classed(class, error),
-        None => Failure::new(Exit::No, error),
+    let made = cluster.create(&cluster.here(), &run).await?;
+    let told = format!("BuildRun created {:?} for build {name:?}", made.name_any());
+    if !args.follow {
+        created::print(&made, args.format, &told)?;
+        return Ok(Exit::Ok);
     }
-}
-
-fn now() -> Time {
-    Time(jiff::Timestamp::now())
-}
-
-/// One line for each thing that happens.
-struct Lines {
-    quiet: bool,
-}
-
-impl Lines {
-    fn tell(&self, text: &str) {
-        if !self.quiet {
-            format::tell(text);
-        }
-    }
-}
-
-impl Watch for Lines {
-    fn source(&self, image: &Reference, digest: &str) {
-        self.tell(&format!("source        {image} {digest}"));
-    }
-
-    fn began(&self, platform: &Platform) {
-        self.tell(&format!("{:13} building", platform.to_string()));
-    }
-
-    fn stored(&self, platform: &Platform, image: &Reference, digest: &str) {
-        self.tell(&format!("{:13} {image} {digest}", platform.to_string()));
-    }
-
-    fn failed(&self, platform: &Platform, why: &str) {
-        self.tell(&format!("{:13} failed: {why}", platform.to_string()));
-    }
-
-    fn skipped(&self, name: &Path) {
-        self.tell(&format!("note: the socket {} is not part of the source", name.display()));
-    }
-}
-
-fn table(status: &BuildRunStatus, request: &Request) -> String {
-    let output = status.output.clone().unwrap_or_default();
-    let rows = output.platforms.iter().map(|row| {
-        let platform = [Some(&row.os), Some(&row.arch), row.variant.as_ref()];
-        let platform: Vec<&str> = platform.into_iter().flatten().map(String::as_str).collect();
-        let state = match row.state {
-            PlatformState::Succeeded => "succeeded",
-            _ => "failed",
-        };
-        let size = row.size.and_then(|size| u64::try_from(size).ok()).map(format::size);
-        vec![
-            platform.join("/"),
-            state.to_owned(),
-            size.unwrap_or_default(),
-            row.digest.clone().unwrap_or_default(),
-        ]
-    });
-    let table = format::table(&["PLATFORM", "STATE", "SIZE", "DIGEST"], rows.collect());
-    let message = status.conditions.first().map(|c| c.message.as_str()).unwrap_or_default();
-    let top = match &output.digest {
-        Some(digest) => format!("{}\n{digest}", request.outputs.index()),
-        None => format!("{}\n{}", request.outputs.index(), format::printable(message)),
-    };
-    format!("{top}\n\n{table}")
+    format::tell(&told);
+    follow::follow(&cluster, &made, global.progress, args.format).await
 }

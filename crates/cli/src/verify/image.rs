@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// What of an image with an index must pass; the policy's own where it is not said, else both
     #[arg(long, value_enum, value_name = "POLICY")]
     index_policy: Option<IndexPolicyArg>,
+    /// Read signatures and documents up to this many bytes each
+    #[arg(long, value_name = "BYTES", default_value_t = Limits::default().blob)]
+    document_bytes: u64,
     /// How to print the answer
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -89,8 +92,15 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let now = Timestamp::now();
     let reference = &args.reference;
     let question = Question { reference, namespace: None, rule: &rule, wanted: &wanted, now };
-    let answer = verify(&place, &question, &Limits::default()).await.map_err(failure)?;
+    let answer = verify(&place, &question, &limits(&args)).await.map_err(failure)?;
     tell(&args, &answer)
+}
+
+/// The sum has to hold at least one of the largest.
+fn limits(args: &Args) -> Limits {
+    let usual = Limits::default();
+    let total = usual.total.max(args.document_bytes.saturating_mul(2));
+    Limits { blob: args.document_bytes, total, ..usual }
 }
 
 /// What is asked of the image; none where the policy does not speak of it.
@@ -115,6 +125,10 @@ fn rule(args: &Args) -> Result<Option<Rule>, Failure> {
         }
     };
     if let Some(index_policy) = args.index_policy {
+        if rule.rego.is_some() {
+            let what = "--index-policy means nothing here: a policy in Rego sees the index and every image, and decides";
+            return Err(Failure::usage(anyhow::anyhow!(what)));
+        }
         rule.index_policy = index_policy.into();
     }
     Ok(Some(rule))

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use portolan_core::platform::PartialPlatform;
-use portolan_verify::pod::{self, Default, MAX_POD, PodSpec, Settings, nodes_from_yaml};
+use portolan_verify::pod::{self, Default, MAX_NODES, MAX_POD, PodSpec, Settings, nodes_from_yaml};
 use serde::Serialize;
 
 use super::labels::{LabelArgs, listed};
@@ -80,8 +80,8 @@ fn settings(args: &Args) -> Result<Settings, Failure> {
     };
     let mut settings = Settings::new(default, this_host()?);
     if let Some(file) = &args.nodes {
-        settings.nodes =
-            nodes_from_yaml(&read(file, MAX_POD as u64)?).map_err(|error| in_file(file, error))?;
+        settings.nodes = nodes_from_yaml(&read(file, MAX_NODES as u64)?)
+            .map_err(|error| in_file(file, error))?;
     }
     args.labels.add_to(&mut settings)?;
     Ok(settings)

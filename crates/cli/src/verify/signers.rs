@@ -6,10 +6,10 @@ use std::sync::Arc;
 use anyhow::Context as _;
 use portolan_verify::authority::Authority;
 use portolan_verify::key::PublicKey;
-use portolan_verify::policy::{NamedSigner, Rule, pattern};
+use portolan_verify::policy::{NamedSigner, Rule};
 use portolan_verify::rego::RegoPolicy;
 use portolan_verify::sigstore::{
-    KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, TrustedRoot,
+    KeyAuthority, KeylessAuthority, KeylessOptions, LogPolicy, Match, TrustedRoot, pattern,
 };
 
 use super::read;
@@ -64,11 +64,38 @@ impl SignerArgs {
         rule.ok_or_else(|| Failure::usage(anyhow::anyhow!(nobody)))
     }
 
-    /// Whether any flag names somebody.
+    /// Whether there is any of these flags.
     pub(super) fn is_given(&self) -> bool {
-        !self.keys.is_empty()
-            || self.certificate_identity.is_some()
-            || self.certificate_identity_regexp.is_some()
+        // Each is named here: one that is overlooked would be ignored beside a policy.
+        let Self {
+            keys,
+            require_log,
+            certificate_identity,
+            certificate_identity_regexp,
+            certificate_oidc_issuer,
+            certificate_oidc_issuer_regexp,
+            trusted_root,
+        } = self;
+        let texts = [
+            certificate_identity,
+            certificate_identity_regexp,
+            certificate_oidc_issuer,
+            certificate_oidc_issuer_regexp,
+        ];
+        !keys.is_empty()
+            || *require_log
+            || texts.iter().any(|text| text.is_some())
+            || trusted_root.is_some()
+    }
+
+    /// A trusted root that nothing is held against would be ignored.
+    fn unused_root(&self, has_identity: bool) -> Result<(), Failure> {
+        match self.trusted_root.is_some() && !self.require_log && !has_identity {
+            true => Err(Failure::usage(anyhow::anyhow!(
+                "--trusted-root means nothing here: with --key add --require-log, or name an identity"
+            ))),
+            false => Ok(()),
+        }
     }
 
     fn named(&self) -> Result<Vec<NamedSigner>, Failure> {
@@ -85,6 +112,7 @@ impl SignerArgs {
         }
         let identity = either(&self.certificate_identity, &self.certificate_identity_regexp)?;
         let issuer = either(&self.certificate_oidc_issuer, &self.certificate_oidc_issuer_regexp)?;
+        self.unused_root(identity.is_some())?;
         match (identity, issuer) {
             (Some(identity), Some(issuer)) => {
                 let options = KeylessOptions::default();
@@ -119,7 +147,7 @@ fn either(exact: &Option<String>, regex: &Option<String>) -> Result<Option<Match
     match (exact, regex) {
         (Some(exact), _) => Ok(Some(Match::Exact(exact.clone()))),
         (None, Some(regex)) => {
-            let regex = pattern(regex).map_err(|what| Failure::usage(anyhow::anyhow!(what)))?;
+            let regex = pattern(regex).map_err(Failure::usage)?;
             Ok(Some(Match::Regex(regex)))
         }
         (None, None) => Ok(None),

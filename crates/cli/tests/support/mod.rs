@@ -21,6 +21,7 @@ pub(crate) fn portolan(home: &Path) -> Command {
         .env("HOME", home)
         .env("DOCKER_CONFIG", home.join(".docker"))
         .env("XDG_CONFIG_HOME", home.join(".config"))
+        .env_remove("KUBECONFIG")
         .env_remove("XDG_RUNTIME_DIR")
         .env_remove("REGISTRY_AUTH_FILE")
         .stdin(Stdio::null());

@@ -43,6 +43,9 @@ pub(crate) struct Args {
     /// Also make digests of tags, so that what is verified is what runs
     #[arg(long)]
     pin: bool,
+    /// Tell the provider the namespace of each request, for pull secrets and for policies that ask
+    #[arg(long)]
+    send_namespace: bool,
     /// What Gatekeeper does about a violation
     #[arg(long, value_enum, default_value_t = Action::Deny)]
     action: Action,
@@ -79,7 +82,8 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         Action::Dryrun => "dryrun",
     };
     let options = Options {
-        parameters: Parameters::new(&args.provider, &settings(args)?),
+        parameters: Parameters::new(&args.provider, &settings(args)?)
+            .sending_namespace(args.send_namespace),
         url: args.url.clone(),
         authority,
         action: action.to_owned(),

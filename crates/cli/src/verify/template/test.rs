@@ -11,7 +11,7 @@ use portolan_registry::client::Client;
 use portolan_verify::collect::Limits;
 use portolan_verify::contract::{self, BadKey};
 use portolan_verify::decision::{self, Question};
-use portolan_verify::pod::{MAX_POD, nodes_from_yaml};
+use portolan_verify::pod::{MAX_NODES, MAX_POD, nodes_from_yaml};
 use portolan_verify::policy::Policy;
 use portolan_verify::subjects::Wanted;
 use portolan_verify::template::TEMPLATE;
@@ -156,7 +156,7 @@ fn provider(args: &Args, global: &Global) -> Result<Provider, Failure> {
     let nodes = match &args.nodes {
         None => None,
         Some(file) => {
-            let nodes = nodes_from_yaml(&read(file, MAX_POD as u64)?);
+            let nodes = nodes_from_yaml(&read(file, MAX_NODES as u64)?);
             let nodes = nodes.map_err(|error| in_file(file, error))?;
             Wanted::of(nodes.iter().map(|node| PartialPlatform::from(&node.platform)))
         }
@@ -211,7 +211,8 @@ async fn answer(verifier: &mut Verifier, keys: &BTreeSet<String>) -> Result<(), 
         };
         let reference = key.reference();
         let Some(rule) = verifier.policy.rule(reference) else {
-            verifier.known.looked(text, &decision::no_policy(reference)).map_err(Failure::usage)?;
+            let answer = decision::no_policy(reference);
+            verifier.known.looked(text, reference, &answer).map_err(Failure::usage)?;
             continue;
         };
         let wanted = rule.wanted(key.platforms(), verifier.nodes.as_ref(), this_host)?;
@@ -219,7 +220,9 @@ async fn answer(verifier: &mut Verifier, keys: &BTreeSet<String>) -> Result<(), 
         let (namespace, now) = (key.namespace(), Timestamp::now());
         let question = Question { reference, namespace, rule, wanted: &wanted, now };
         match verify(&place, &question, &Limits::default()).await {
-            Ok(answer) => verifier.known.looked(text, &answer).map_err(Failure::usage)?,
+            Ok(answer) => {
+                verifier.known.looked(text, reference, &answer).map_err(Failure::usage)?;
+            }
             // What asking again would not change is told of the image; the rest is a breakdown.
             Err(error) if matches!(error.class(), ErrorClass::NotFound | ErrorClass::BadInput) => {
                 verifier.known.refused(text, format!("{:#}", anyhow::Error::new(error)));
