@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::program::{AGENT, INIT, PORTOLAN, VERIFIER, build_together};
-use crate::suite;
+use crate::program::{AGENT, CONTROLLER, INIT, PORTOLAN, STEPS, VERIFIER, build_together};
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
 use crate::testbed::{Cache, Missing, Use, ensure, up};
+use crate::{step_image, suite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -29,23 +29,31 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let mut phases = Phases::default();
     let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
     let programs = phases.time("build programs", || {
-        // The verifier has a client of clusters, which these must do without.
-        let [portolan, agent] = build_together([PORTOLAN, AGENT], &[])?;
+        // The verifier has what the library of that name is without in these.
+        let [portolan, agent, controller] = build_together([PORTOLAN, AGENT, CONTROLLER], &[])?;
         Ok([
             ("PORTOLAN_BIN", portolan),
             ("PORTOLAN_AGENT_BIN", agent),
             ("PORTOLAN_VERIFIER_BIN", VERIFIER.build(&[])?),
+            ("PORTOLAN_CONTROLLER_BIN", controller),
             ("PORTOLAN_INIT_BIN", INIT.build(&["--release"])?),
         ])
+    })?;
+    let steps = phases.time("build steps", || {
+        // Libraries in C are compiled for musl too.
+        Ok([STEPS.build(&["--profile", "step"])?])
     })?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
     let guard = if args.keep { None } else { Some(Guard::start(&lock)?) };
     let state = phases.time("cluster up", || up::up(&cache, &tools))?;
+    let [(_, portolan), ..] = &programs;
+    let step_image = phases.time("step image", || step_image::push(portolan, &steps, &state))?;
     let outcome = phases.time("tests", || {
         let mut tests = test_command(&["--no-fail-fast"])?;
         tests
             .env("PORTOLAN_TESTBED_STATE", State::file(&state.run_dir))
+            .env("PORTOLAN_STEP_IMAGE", &step_image)
             .envs(programs)
             // What a test leaves running is found and ended with the cluster.
             .env(MARK, &state.run_dir);

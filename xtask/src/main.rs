@@ -15,6 +15,7 @@ mod fuzz;
 mod layout;
 mod program;
 mod schemas;
+mod step_image;
 mod suite;
 mod test;
 mod testbed;

@@ -21,6 +21,11 @@ pub(crate) const AGENT: Program =
     Program { package: "portolan-agent", name: "portolan-agent", target: None };
 pub(crate) const VERIFIER: Program =
     Program { package: "portolan-verify", name: "portolan-verifier", target: None };
+pub(crate) const CONTROLLER: Program =
+    Program { package: "portolan-controller", name: "portolan-controller", target: None };
+/// The same without a loader or libraries, for an image of its own.
+pub(crate) const STEPS: Program =
+    Program { package: "portolan-cli", name: "portolan", target: Some(MUSL) };
 /// This very program, when it must not be a debug build.
 pub(crate) const XTASK: Program = Program { package: "xtask", name: "xtask", target: None };
 /// Alone in a guest's first file system, so it cannot need a loader or a library there.

@@ -215,6 +215,7 @@ fn every_source_file_is_part_of_a_target() {
     let orphans: Vec<_> = written
         .iter()
         .filter(|file| !linked.contains(*file) && !file.starts_with(&fuzz_targets))
+        .filter(|file| !made_by_hand(file))
         .collect();
     assert!(orphans.is_empty(), "no module includes these files: {orphans:#?}");
 
@@ -224,6 +225,15 @@ fn every_source_file_is_part_of_a_target() {
         let name = file.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         assert!(manifest.contains(name), "fuzz/Cargo.toml names no target for {name}");
     }
+}
+
+/// A program of an example that is no crate: its README says how it is made, by the file's name.
+fn made_by_hand(file: &Path) -> bool {
+    let dir = file.parent().expect("a file has a folder");
+    let name = file.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let example =
+        dir.parent() == Some(&root().join("examples")) && !dir.join("Cargo.toml").exists();
+    example && read(&dir.join("README.md")).lines().any(|line| line.ends_with(&format!(" {name}")))
 }
 
 /// Every `fn` in the repository that carries a test attribute.

@@ -10,17 +10,21 @@
 //! - [`Agent`]: `portolan-agent` on a folder of its own, and a client for its socket
 //! - [`Verifier`]: `portolan-verifier` in the cluster, as it is shipped; [`Forward`]: a service's
 //!   port on the host
+//! - [`BuildSite`]: `portolan-controller` with the roles that are shipped, and what runs become
 //! - [`Layer`], [`write_image`]: an image entry by entry; [`Mount`], [`read_tree`]: what the kernel
 //!   sees in a disk
+//! - [`program_image`]: a program of ours as an image for pods
 //! - [`run`], [`portolan`], [`wait_for`]; [`ours`], [`peer`] and what they work on
 
 mod agent;
 mod commands;
+mod controller;
 mod forward;
 mod layers;
 mod mount;
 mod namespace;
 mod process;
+mod program;
 mod registry;
 mod testbed;
 mod tree;
@@ -29,14 +33,17 @@ mod wait;
 
 pub use agent::{Agent, Answer};
 pub use commands::{deploy, digest, hello, hello_reference, json, ok, ours, ours_output, peer};
+pub use controller::{BuildSite, Controller, condition};
 pub use forward::Forward;
 pub use layers::{Entry, Layer, architecture, write_image};
 pub use mount::Mount;
 pub use namespace::Namespace;
 pub use process::{Output, Running, free_port, run, run_with_input};
+pub use program::program_image;
 pub use registry::{Registry, RegistryKind};
 pub use testbed::{
-    RegistryAddresses, Testbed, portolan, portolan_agent, portolan_init, portolan_verifier, tool,
+    RegistryAddresses, Testbed, portolan, portolan_agent, portolan_controller, portolan_init,
+    portolan_verifier, step_image, tool,
 };
 pub use tree::{Node, Tree, differences, read_tree};
 pub use verifier::{KEY_PASSWORD, Verifier, gatekeepers_secret};

@@ -20,8 +20,13 @@ const PORTOLAN: &str = "PORTOLAN_BIN";
 const AGENT: &str = "PORTOLAN_AGENT_BIN";
 /// The `portolan-verifier` program under test.
 const VERIFIER: &str = "PORTOLAN_VERIFIER_BIN";
+/// The `portolan-controller` program under test.
+const CONTROLLER: &str = "PORTOLAN_CONTROLLER_BIN";
 /// The static `portolan-init` for guests.
 const INIT: &str = "PORTOLAN_INIT_BIN";
+
+/// What pods of builds run, as they pull it.
+const STEP_IMAGE: &str = "PORTOLAN_STEP_IMAGE";
 
 /// What tests may rely on; the state file holds more, for `cargo xtask testbed` alone.
 #[derive(Debug, Deserialize)]
@@ -178,12 +183,31 @@ pub fn portolan_verifier() -> PathBuf {
     program(VERIFIER)
 }
 
+/// The file of the `portolan-controller` under test.
+///
+/// # Panics
+/// When the run did not say where it is.
+pub fn portolan_controller() -> PathBuf {
+    program(CONTROLLER)
+}
+
 /// The file of the static `portolan-init`, which an agent puts into guests.
 ///
 /// # Panics
 /// When the run did not say where it is.
 pub fn portolan_init() -> PathBuf {
     program(INIT)
+}
+
+/// The image of steps, built from this source, as pods pull it.
+///
+/// # Panics
+/// When the run did not say which.
+pub fn step_image() -> String {
+    match std::env::var(STEP_IMAGE) {
+        Ok(image) => image,
+        Err(_) => panic!("{STEP_IMAGE} is not set: run these tests with `cargo xtask e2e`"),
+    }
 }
 
 fn program(variable: &str) -> PathBuf {

@@ -10,8 +10,8 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    Entry, Forward, Layer, Output, Testbed, deploy, portolan, portolan_verifier, run,
-    run_with_input, tool, wait_for, write_image,
+    Forward, Output, Testbed, deploy, portolan, portolan_verifier, program_image, run,
+    run_with_input, tool, wait_for,
 };
 
 /// Of the key that the policy asks for.
@@ -175,27 +175,11 @@ impl Verifier {
         ])
     }
 
-    /// An image of the program and the libraries that it names, in the cluster's registry.
+    /// Its image, in the cluster's registry.
     fn push_image(&self) -> Result<String> {
-        let program = self.dir.join("portolan-verifier");
-        // What a debugger wants is most of the file.
-        succeed(Command::new("strip").arg("-o").arg(&program).arg(portolan_verifier()))?;
-        let listed = run(Command::new("ldd").arg(&program))?;
-        let mut layer = Layer::new();
-        for library in libraries(&listed.stdout) {
-            let bytes = std::fs::read(library).with_context(|| format!("read {library}"))?;
-            let path = library.trim_start_matches('/');
-            layer = layer.with(Entry::file(path, &bytes).mode(0o755));
-        }
-        let bytes = std::fs::read(&program)?;
-        layer = layer.with(Entry::file(NAME, &bytes).mode(0o755));
         let config = json!({ "Entrypoint": [format!("/{NAME}")] });
-        let image = write_image(&self.dir.join("image"), &[layer], config)?;
-        let registry = &Testbed::get().registry;
-        let repository = "portolan/verifier";
-        let to = format!("{}/{repository}:1", registry.loopback);
-        succeed(portolan().args(["image", "copy", &image, &to]))?;
-        Ok(format!("{}/{repository}@{}", registry.cluster, crate::digest(&to)))
+        let place = (self.dir.as_path(), "portolan/verifier");
+        program_image(&portolan_verifier(), NAME, &[], config, place)
     }
 }
 
@@ -219,32 +203,8 @@ fn is_ready(pod: &Value) -> bool {
         && conditions.is_some_and(|all| all.iter().any(ready))
 }
 
-/// The absolute paths in what `ldd` prints: `name => PATH (address)`, and the loader alone.
-fn libraries(listed: &str) -> Vec<&str> {
-    let words = listed
-        .lines()
-        .filter_map(|line| line.split_whitespace().find(|word| word.starts_with('/')));
-    words.collect()
-}
-
 fn succeed(command: &mut Command) -> Result<()> {
     let output = run(command)?;
     ensure!(output.code == Some(0), "{output}");
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_loader_is_a_library_too_and_what_has_no_file_is_none() {
-        let listed = "\tlinux-vdso.so.1 (0x7ffc)\n\
-                      \tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x7f00)\n\
-                      \t/lib64/ld-linux-x86-64.so.2 (0x7f01)\n";
-        assert_eq!(
-            libraries(listed),
-            ["/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"]
-        );
-    }
 }

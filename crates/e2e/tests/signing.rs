@@ -104,6 +104,7 @@ fn what_cosign_signs_we_verify() {
     let none: [&str; 0] = [];
     for kind in RegistryKind::ALL {
         let bench = Bench::on(kind);
+        bench.make_key("other");
         for (name, version, flags, form) in [
             ("three-bundle", "cosign", [&three[..], &none[..]], "bundle"),
             ("three-layer", "cosign", [&three[..], &old[..]], "simple"),
@@ -114,6 +115,19 @@ fn what_cosign_signs_we_verify() {
             ok(&mut bench.cosign(version, &args));
             let found = bench.existing(&image, &["--recursive", "--form", form]);
             assert_eq!(found, [true; 6], "{kind:?} {name}");
+            // The whole way: found, judged and decided, for every platform and no other key.
+            for (key, code, verdict) in [("our.pub", 0, "verified"), ("other.pub", 1, "refused")] {
+                let key = bench.path(key);
+                let args =
+                    ["verify", "image", &image, "--key", &key, "--all-platforms", "-o", "json"];
+                let output = run(portolan().args(args)).expect("portolan starts");
+                assert_eq!(output.code, Some(code), "{kind:?} {name}: {output}");
+                let answer: serde_json::Value =
+                    serde_json::from_str(&output.stdout).expect("an answer in JSON");
+                assert_eq!(answer["verdict"], verdict, "{kind:?} {name}: {answer}");
+                let subjects = answer["subjects"].as_array().expect("a list");
+                assert_eq!(subjects.len(), 6, "{kind:?} {name}: {answer}");
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `portolan-verifier` and a real API server: its certificate in a Secret that two of them share,
 //! Gatekeeper's Provider told whom to trust, nodes that come, and logins for a registry that wants one. It
-//! is allowed what `deploy/verifier/rbac.yaml` allows, and nothing else.
+//! is allowed what `deploy/verifier` allows, and nothing else.
 
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portolan_e2e::{
-    Namespace, Running, Testbed, free_port, hello_reference, ok, ours, portolan, portolan_verifier,
-    tool, wait_for,
+    Namespace, Running, Testbed, deploy, free_port, hello_reference, ok, ours, portolan,
+    portolan_verifier, tool, wait_for,
 };
 use serde_json::{Value, json};
 
@@ -64,11 +64,23 @@ impl Bench {
 
     /// What is shipped, with this test's names in the place of ours, and a kubeconfig of the account.
     fn allow(&self) -> Result<()> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/verifier/rbac.yaml");
-        let text = std::fs::read_to_string(&root).with_context(|| root.display().to_string())?;
+        let read = |name: &str| {
+            let file = deploy(name);
+            std::fs::read_to_string(&file).with_context(|| file.display().to_string())
+        };
+        // Of the manifest only the account, and what it may do.
+        let manifest = read("verifier/verifier.yaml")?;
+        let parts = manifest.split("---\n").filter(|part| {
+            ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
+                .iter()
+                .any(|kind| part.lines().any(|line| line == format!("kind: {kind}")))
+        });
+        let more = read("verifier/rbac.yaml")?;
         let name = self.name();
+        let text = parts.chain([more.as_str()]).collect::<Vec<_>>().join("---\n");
         let text = text
             .replace("portolan-system", name)
+            .replace("[portolan-verifier, portolan-mutator]", &format!("[{name}]"))
             .replace("[portolan-verifier]", &format!("[{name}]"))
             .replace("name: portolan-verifier-trust", &format!("name: {name}-trust"))
             .replace("name: portolan-verifier-nodes", &format!("name: {name}-nodes"))

@@ -62,7 +62,7 @@ fn write(to: &Path) -> Result<()> {
 }
 
 /// One MiB that packs to about half: runs of noise between runs of words.
-fn file(seed: &mut u64) -> Vec<u8> {
+pub(crate) fn file(seed: &mut u64) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(MIB);
     while bytes.len() < MIB {
         for _ in 0..24 {

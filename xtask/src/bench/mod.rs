@@ -5,12 +5,15 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 
 mod agent;
+mod build;
+mod commands;
 mod compat;
 mod crash;
 mod fixture;
 mod http;
 mod idle;
 mod images;
+mod inner;
 mod limit;
 mod maker;
 mod measure;
@@ -45,7 +48,9 @@ enum Suite {
     /// Host against image beside NFD: the whole command, its memory, evaluation alone, all facts
     Compat,
     /// The verifier beside Ratify: cold, warm, in batches, with TLS and mTLS; memory
-    Verify,
+    Verify(verify::Args),
+    /// Builds: the plan alone, beside buildah and crane, and the controller in a real cluster
+    Build(build::Args),
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -68,10 +73,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
-        Suite::Verify if cfg!(debug_assertions) => {
-            return verify::again_as_release(args.runs, args.output.as_deref());
+        Suite::Build(which) => build::run(args.runs, which)?,
+        Suite::Verify(which) if cfg!(debug_assertions) => {
+            return verify::again_as_release(args.runs, which, args.output.as_deref());
         }
-        Suite::Verify => verify::run(args.runs)?,
+        Suite::Verify(which) => verify::run(args.runs, which)?,
         Suite::Crash { kills } => return crash::run(*kills),
         Suite::Images(images) => return rootdisk::images(images),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::cache::{Cache, Recipe};
 use super::parts::{self, Make, Part, Use};
-use super::{apt, find, go, image, kernel};
+use super::{apt, find, gathered, go, image, kernel};
 
 /// Where each part is: a program, or the folder of an image's layout or of files.
 pub(crate) type Toolbox = BTreeMap<&'static str, PathBuf>;
@@ -91,6 +91,7 @@ fn present(part: &Part) -> Option<PathBuf> {
         Make::GoSource { .. }
         | Make::GoFolder { .. }
         | Make::Image { .. }
+        | Make::Gathered { .. }
         | Make::Kernel { .. } => None,
     }
 }
@@ -138,8 +139,20 @@ fn make(part: &Part, cache: &Cache, have: &Toolbox, count: (usize, usize)) -> Re
                 Ok(())
             })?
         }
-        Make::Image { files, links, entrypoint } => {
-            let contents = contents(files, links, entrypoint, have)?;
+        Make::Image { .. } | Make::Gathered { .. } => {
+            let contents = match part.make {
+                Make::Image { files, links, entrypoint } => {
+                    contents(files, links, entrypoint, have)?
+                }
+                Make::Gathered { programs, folders, texts, links } => {
+                    let found = programs.iter().map(|program| {
+                        have.get(program).cloned().with_context(|| format!("{program} is missing"))
+                    });
+                    let programs = found.collect::<Result<Vec<_>>>()?;
+                    gathered::gather(&gathered::Wanted { programs, folders, texts, links })?
+                }
+                _ => bail!("only images have contents"),
+            };
             let recipe =
                 contents.files.iter().fold(
                     recipe.with("format", image::FORMAT.as_bytes()),

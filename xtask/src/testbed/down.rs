@@ -14,7 +14,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use super::cache::{Cache, remove_dir};
 use super::command::{output, run, say};
 use super::state::State;
-use super::{config, find, net, parts, process, up};
+use super::{binfmt, config, find, net, parts, process, up};
 
 /// Nothing here has data worth waiting for.
 const GRACE: Duration = Duration::from_secs(2);
@@ -26,7 +26,7 @@ pub(crate) fn down(cache: &Cache) -> Result<()> {
 
 /// Takes away whatever the last cluster left, running or not; its logs are kept. The caller holds
 /// the lock.
-pub(super) fn clear(cache: &Cache) -> Result<()> {
+pub(crate) fn clear(cache: &Cache) -> Result<()> {
     let run_dir = &cache.run_dir();
     // A state we cannot read is of another version of us: the marks and the folder say the rest.
     let state = State::load(run_dir).unwrap_or_else(|error| {
@@ -53,6 +53,7 @@ pub(super) fn clear(cache: &Cache) -> Result<()> {
     keep_logs(&run_dir.join("logs"), &cache.kept_logs())?;
     if let Some(state) = &state {
         restore_kernel(state);
+        binfmt::disable(&state.binfmt);
         for dir in &state.absent {
             // Refused if someone else has put something there since, and rightly so.
             let _ = fs::remove_dir(dir);

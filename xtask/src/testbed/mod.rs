@@ -1,7 +1,7 @@
 //! `cargo xtask testbed`: the real parts that tests run against, and a cluster made of them.
 //!
 //! - [`parts`]: the table: what, which version, how, for whom; a new part is a new row
-//! - [`build`]: finds ([`find`]), installs ([`apt`]) or makes ([`go`], [`image`], [`kernel`]) each into the [`cache`]
+//! - [`build`]: finds ([`find`]), installs ([`apt`]) or makes ([`go`], [`image`], [`gathered`], [`kernel`]) each into the [`cache`]
 //! - [`up`]: starts [`daemons`] with [`config`] and [`credentials`] on [`net`], then [`tekton`] and [`gatekeeper`]
 //! - [`down`]: takes all of it away; [`state`] and the marks of each [`process`] say what that is
 
@@ -10,15 +10,17 @@ use std::io::Read as _;
 use anyhow::{Context as _, Result, bail};
 
 mod apt;
+mod binfmt;
 pub(crate) mod build;
 pub(crate) mod cache;
-mod command;
+pub(crate) mod command;
 mod config;
 mod credentials;
 mod daemons;
 pub(crate) mod down;
 mod find;
 mod gatekeeper;
+mod gathered;
 mod go;
 pub(crate) mod image;
 mod kernel;
@@ -30,6 +32,9 @@ mod sample;
 pub(crate) mod state;
 mod tekton;
 pub(crate) mod up;
+
+use crate::program::{PORTOLAN, STEPS};
+use crate::step_image;
 
 pub(crate) use build::{Missing, ensure};
 pub(crate) use cache::Cache;
@@ -62,6 +67,8 @@ enum Command {
     Down,
     /// Say what runs
     Status,
+    /// Build the image of steps from this source, push it to the cluster that is up, print its name
+    StepImage,
     /// Print shell assignments: eval "$(cargo xtask testbed env)"
     Env,
     /// Wait until standard input closes, then `down`: how e2e cleans up even when it is killed
@@ -85,6 +92,13 @@ pub(crate) fn run(args: Args) -> Result<()> {
             Ok(())
         }
         Command::Status => status(&cache),
+        Command::StepImage => {
+            let state = running(&cache)?;
+            let portolan = PORTOLAN.build(&[])?;
+            let steps = STEPS.build(&["--profile", "step"])?;
+            println!("{}", step_image::push(&portolan, &[steps], &state)?);
+            Ok(())
+        }
         Command::Env => {
             println!("{}", environment(&running(&cache)?));
             Ok(())

@@ -51,6 +51,16 @@ pub(crate) enum Make {
     /// The kernel that a Debian metapackage stands for, unpacked and not installed: a folder with
     /// `vmlinuz`, `config` and `modules/`.
     Kernel { package: &'static str },
+    /// A container image of programs that are installed here, with their libraries.
+    Gathered {
+        /// Parts; each is at its own path in the image.
+        programs: &'static [&'static str],
+        /// Folders of this machine.
+        folders: &'static [&'static str],
+        /// Files that are written for it: path and text.
+        texts: &'static [(&'static str, &'static str)],
+        links: &'static [(&'static str, &'static str)],
+    },
     /// A container image of one layer, as an OCI layout, made of other parts.
     Image {
         /// Part and its absolute path in the image.
@@ -213,6 +223,7 @@ pub(crate) const PARTS: &[Part] = &[
         uses: &[Bench],
     },
     // The machine under the cluster.
+    debian("musl-gcc", "musl-tools", "1.2.3", Accepts::Any, &[E2e]),
     debian("openssl", "openssl", "3.0", Accepts::Any, &[E2e]),
     debian("ip", "iproute2", "6.1", Accepts::Any, &[E2e]),
     debian(
@@ -332,6 +343,46 @@ pub(crate) const PARTS: &[Part] = &[
         },
         uses: &[E2e],
     },
+    // What the step image stands on, so that sources come from git.
+    debian("git", "git", "2.39", Accepts::Any, &[Test, E2e]),
+    debian("git-lfs", "git-lfs", "3.3", Accepts::Any, &[Test, E2e]),
+    debian("ssh", "openssh-client", "9.2", Accepts::Any, &[Test, E2e]),
+    Part {
+        name: "sshd",
+        version: "9.2",
+        make: Make::Apt {
+            package: "openssh-server",
+            at: Some("/usr/sbin/sshd"),
+            accepts: Accepts::Any,
+        },
+        uses: &[Test],
+    },
+    Part {
+        name: "git-tools-image",
+        version: "1",
+        make: Make::Gathered {
+            programs: &["git", "git-lfs", "ssh", "busybox"],
+            folders: &["/usr/lib/git-core", "/usr/share/git-core"],
+            texts: &[],
+            links: GIT_TOOLS_LINKS,
+        },
+        uses: &[E2e],
+    },
+    // What runs programs of arm64, so that RUN can.
+    debian("qemu-aarch64-static", "qemu-user-static", "7.2", Accepts::Any, &[E2e]),
+    // What runs RUN: for the strategy of that name, and beside the embedded assembler.
+    debian("buildah", "buildah", "1.28", Accepts::Any, &[E2e, Bench]),
+    Part {
+        name: "buildah-image",
+        version: "1",
+        make: Make::Gathered {
+            programs: &["buildah", "busybox"],
+            folders: &[],
+            texts: BUILDAH_TEXTS,
+            links: BUILDAH_LINKS,
+        },
+        uses: &[E2e],
+    },
     tekton_image(
         "tekton-controller-image",
         &[("tekton-controller", "/ko-app/controller")],
@@ -390,6 +441,51 @@ const BUSYBOX_LINKS: &[(&str, &str)] = &[
     ("/bin/wget", "busybox"),
 ];
 
+/// What scripts of git call, and what a developer's upload does.
+const GIT_TOOLS_LINKS: &[(&str, &str)] = &[
+    ("/usr/bin/sh", "busybox"),
+    ("/usr/bin/basename", "busybox"),
+    ("/usr/bin/cat", "busybox"),
+    ("/usr/bin/cut", "busybox"),
+    ("/usr/bin/dirname", "busybox"),
+    ("/usr/bin/env", "busybox"),
+    ("/usr/bin/false", "busybox"),
+    ("/usr/bin/ls", "busybox"),
+    ("/usr/bin/mkdir", "busybox"),
+    ("/usr/bin/rm", "busybox"),
+    ("/usr/bin/sed", "busybox"),
+    ("/usr/bin/tar", "busybox"),
+    ("/usr/bin/test", "busybox"),
+    ("/usr/bin/tr", "busybox"),
+    ("/usr/bin/uname", "busybox"),
+    ("/usr/bin/wc", "busybox"),
+    ("/bin/sh", "../usr/bin/busybox"),
+    ("/bin/false", "../usr/bin/busybox"),
+];
+
+const BUILDAH_LINKS: &[(&str, &str)] = &[
+    ("/usr/bin/sh", "busybox"),
+    ("/usr/bin/cat", "busybox"),
+    ("/usr/bin/echo", "busybox"),
+    ("/usr/bin/env", "busybox"),
+    ("/usr/bin/ls", "busybox"),
+    ("/usr/bin/mkdir", "busybox"),
+    ("/usr/bin/printf", "busybox"),
+    ("/usr/bin/sed", "busybox"),
+    ("/usr/bin/test", "busybox"),
+    ("/usr/bin/tr", "busybox"),
+    ("/usr/bin/uname", "busybox"),
+    ("/bin/sh", "../usr/bin/busybox"),
+];
+
+/// Every image is taken, as everywhere in the testbed: who signed what is the verifier's concern.
+const BUILDAH_TEXTS: &[(&str, &str)] = &[
+    ("/etc/containers/policy.json", "{\"default\": [{\"type\": \"insecureAcceptAnything\"}]}\n"),
+    ("/etc/containers/registries.conf", "unqualified-search-registries = []\n"),
+    ("/etc/passwd", "root:x:0:0:root:/root:/bin/sh\n"),
+    ("/etc/group", "root:x:0:\n"),
+];
+
 /// The row with that name.
 pub(crate) fn part(name: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| part.name == name)
@@ -399,8 +495,10 @@ pub(crate) fn part(name: &str) -> Option<&'static Part> {
 pub(crate) fn closure(wanted: impl Fn(&Part) -> bool) -> Vec<&'static Part> {
     let mut names: Vec<&str> = PARTS.iter().filter(|p| wanted(p)).map(|p| p.name).collect();
     for part in PARTS.iter().filter(|p| wanted(p)) {
-        if let Make::Image { files, .. } = part.make {
-            names.extend(files.iter().map(|(input, _)| *input));
+        match part.make {
+            Make::Image { files, .. } => names.extend(files.iter().map(|(input, _)| *input)),
+            Make::Gathered { programs, .. } => names.extend(programs),
+            _ => {}
         }
     }
     PARTS.iter().filter(|p| names.contains(&p.name)).collect()

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use serde::{Deserialize, Serialize};
 
+use super::binfmt::Binfmt;
 use super::build::Toolbox;
 use super::net::Block;
 use super::process::Identity;
@@ -49,6 +50,8 @@ pub(crate) struct State {
     pub(crate) processes: Vec<Process>,
     /// Kernel settings as they were, for the ones that a kubelet changes.
     pub(crate) kernel: BTreeMap<PathBuf, String>,
+    /// Programs of other architectures that run since `up`.
+    pub(crate) binfmt: Binfmt,
     /// Folders outside the run folder that were not there before.
     pub(crate) absent: Vec<PathBuf>,
 }
@@ -109,6 +112,7 @@ impl State {
             tools: tools.iter().map(|(name, path)| ((*name).to_owned(), path.clone())).collect(),
             processes: Vec::new(),
             kernel: BTreeMap::new(),
+            binfmt: Binfmt::default(),
             absent: Vec::new(),
         }
     }

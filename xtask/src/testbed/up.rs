@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::command::{output, run, wait};
 use super::process::{Daemon, Identity, start, tail};
 use super::state::{Ports, Process, State};
-use super::{config, credentials, daemons, down, gatekeeper, net, tekton};
+use super::{binfmt, config, credentials, daemons, down, gatekeeper, net, tekton};
 
 /// On two busy cores the slowest step, the first start of the API server, takes about 15 s.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -66,6 +66,7 @@ pub(crate) fn up(cache: &Cache, tools: &Toolbox) -> Result<State> {
     let block = net::free_block(tool(tools, "ip")?)?;
     let mut state = State::new(&run_dir, block, free_ports()?, tools);
     state.kernel = read_kernel();
+    state.binfmt = binfmt::enable();
     state.absent = outside().into_iter().filter(|path| !path.exists()).collect();
     for dir in [&run_dir, &state.logs] {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;

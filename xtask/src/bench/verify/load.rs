@@ -1,6 +1,7 @@
-//! The client of every row: one thread, so many connections, each asks again when it was answered.
+//! The client of every row: so many connections, each asks again when it was answered.
 //!
-//! Whoever is measured shares the machine with it, so it does as little as a client can.
+//! Whoever is measured shares the machine with it, so it does as little as a client can. Many
+//! connections are spread over two threads: one of them alone cannot ask as fast as is answered.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -76,6 +77,13 @@ pub(super) struct Load {
 }
 
 impl Load {
+    /// What two saw at the same time.
+    fn with(mut self, other: Self) -> Self {
+        self.times.extend(other.times);
+        self.wall = self.wall.max(other.wall);
+        self
+    }
+
     #[allow(clippy::cast_precision_loss, reason = "requests of a few seconds")]
     pub(super) fn rate(&self) -> f64 {
         self.times.len() as f64 / self.wall.as_secs_f64()
@@ -102,7 +110,18 @@ pub(super) fn for_long(
     connections: usize,
     long: Duration,
 ) -> Result<Load> {
-    run(target, asked, connections, |_, elapsed| elapsed < long)
+    let half = connections / 2;
+    if half == 0 {
+        return run(target, asked, connections, |_, elapsed| elapsed < long);
+    }
+    let run = |connections| run(target, asked, connections, |_, elapsed| elapsed < long);
+    let [one, other] = std::thread::scope(|scope| {
+        let one = scope.spawn(|| run(half));
+        let other = run(connections - half);
+        let one = one.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a client panicked")));
+        [one, other]
+    });
+    Ok(one?.with(other?))
 }
 
 fn run(
@@ -279,6 +298,17 @@ mod tests {
         assert!(asked.check(&answer(yes)).is_err());
         assert!(asked.check(&answer(&format!("{yes} {yes} \"isSuccess\":false"))).is_err());
         assert!(asked.check(b"HTTP/1.1 500 no\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn what_two_saw_is_put_together() {
+        let load = |count: u64, seconds| Load {
+            times: (1..=count).map(Duration::from_millis).collect(),
+            wall: Duration::from_secs(seconds),
+        };
+        let both = load(100, 1).with(load(300, 2));
+        assert_eq!((both.times.len(), both.wall), (400, Duration::from_secs(2)));
+        assert!((both.rate() - 200.0).abs() < 1e-9);
     }
 
     #[test]

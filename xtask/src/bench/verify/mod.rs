@@ -19,7 +19,7 @@ use self::certificates::Certificates;
 use self::images::{IMAGES, Images, for_all, for_one, many, name, plain};
 use self::load::{Asked, Load, for_long, in_turn};
 use self::registries::Registry;
-use self::table::{Goal, Table};
+use self::table::{Goal, Memory, Table};
 use self::verifiers::{Keeps, Setup, Verifier, Who, Wire};
 use super::report::Report;
 use crate::program::{VERIFIER, XTASK};
@@ -34,10 +34,31 @@ const FEW: usize = 20;
 const REFERENCES: usize = 2_000;
 const MANY: usize = 10_000;
 const KEYS: usize = 50;
+/// Of the rows where all is known.
+const CONNECTIONS: [usize; 3] = [1, 16, 64];
 
 const PARTS: [&str; 5] = ["ratify", "cosign2", "crane", "olareg", "docker-registry"];
 
-pub(super) fn run(runs: usize) -> Result<Report> {
+/// Which rows are measured.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Args {
+    /// Only parts with these words: plain, TLS, mTLS, docker, cold, batch, nothing, warm, memory
+    #[arg(long, value_name = "WORD")]
+    only: Vec<String>,
+}
+
+impl Args {
+    fn want(&self, wire: Wire, part: &str) -> bool {
+        let words = [wire.to_string(), part.to_owned()];
+        let is_wire = |word: &&String| Wire::ALL.iter().any(|wire| wire.to_string() == **word);
+        let (wires, parts): (Vec<_>, Vec<_>) = self.only.iter().partition(is_wire);
+        [(wires, &words[0]), (parts, &words[1])]
+            .into_iter()
+            .all(|(named, word)| named.is_empty() || named.contains(&word))
+    }
+}
+
+pub(super) fn run(runs: usize, args: &Args) -> Result<Report> {
     if cfg!(debug_assertions) {
         bail!("the client must not be a debug build; `again_as_release` sees to that");
     }
@@ -54,21 +75,27 @@ pub(super) fn run(runs: usize) -> Result<Report> {
         certificates: Certificates::make(&scratch.path().join("certificates"))?,
         scratch: scratch.path().to_owned(),
     };
-    let bench = Bench { tools, images, setup, runs };
+    let bench = Bench { tools, images, setup, runs, args: args.clone() };
     let mut table = Table::default();
-    println!("bench: cold, docker-registry");
-    bench.docker(&mut table)?;
-    println!("bench: cold, in-memory registry");
-    bench.in_memory(&mut table)?;
-    println!("bench: memory");
-    bench.memory(&mut table)?;
+    for wire in Wire::ALL {
+        bench.docker(&mut table, wire)?;
+        bench.in_memory(&mut table, wire)?;
+        bench.memory(&mut table, wire)?;
+    }
     Ok(table.report())
 }
 
 /// Builds this very program with optimisations and lets that do it.
-pub(super) fn again_as_release(runs: usize, output: Option<&std::path::Path>) -> Result<()> {
+pub(super) fn again_as_release(
+    runs: usize,
+    args: &Args,
+    output: Option<&std::path::Path>,
+) -> Result<()> {
     let mut command = Command::new(XTASK.build(&["--release"])?);
     command.args(["bench", "verify", "--runs", &runs.to_string()]);
+    for word in &args.only {
+        command.args(["--only", word]);
+    }
     if let Some(output) = output {
         command.arg("--output").arg(output);
     }
@@ -84,6 +111,7 @@ struct Bench {
     images: Images,
     setup: Setup,
     runs: usize,
+    args: Args,
 }
 
 fn one_each(keys: impl IntoIterator<Item = String>) -> Vec<Asked> {
@@ -91,37 +119,50 @@ fn one_each(keys: impl IntoIterator<Item = String>) -> Vec<Asked> {
 }
 
 impl Bench {
-    fn docker(&self, table: &mut Table) -> Result<()> {
-        let dir = self.setup.scratch.join("docker");
-        let _registry = Registry::docker(&self.tools, &self.images, FEW, &dir)?;
-        self.cold(table, "docker-registry", FEW)
+    /// Whether the part is measured; if so, that it begins is told.
+    fn begins(&self, wire: Wire, part: &str) -> bool {
+        let wanted = self.args.want(wire, part);
+        if wanted {
+            println!("bench: {wire}, {part}");
+        }
+        wanted
     }
 
-    fn in_memory(&self, table: &mut Table) -> Result<()> {
+    fn docker(&self, table: &mut Table, wire: Wire) -> Result<()> {
+        if !self.begins(wire, "docker") {
+            return Ok(());
+        }
+        let dir = self.setup.scratch.join("docker");
+        let _registry = Registry::docker(&self.tools, &self.images, FEW, &dir)?;
+        self.cold(table, wire, "docker-registry", FEW)
+    }
+
+    fn in_memory(&self, table: &mut Table, wire: Wire) -> Result<()> {
         let _registry = Registry::olareg(&self.tools, &self.images.repositories(), "mem")?;
-        self.cold(table, "in-memory registry", IMAGES)?;
-        println!("bench: many keys in one request");
-        self.batch(table)?;
-        println!("bench: nothing kept");
-        self.nothing_kept(table)?;
-        for (wire, connections) in
-            [(Wire::Plain, &[1, 16, 64][..]), (Wire::Tls, &[64][..]), (Wire::Mutual, &[64][..])]
-        {
-            println!("bench: warm, {wire:?}");
-            self.warm(table, wire, connections)?;
+        if self.begins(wire, "cold") {
+            self.cold(table, wire, "in-memory registry", IMAGES)?;
+        }
+        if self.begins(wire, "batch") {
+            self.batch(table, wire)?;
+        }
+        if self.begins(wire, "nothing") {
+            self.nothing_kept(table, wire)?;
+        }
+        if self.begins(wire, "warm") {
+            self.warm(table, wire)?;
         }
         Ok(())
     }
 
     /// Every key is new to a verifier that has spoken with the registry before.
-    fn cold(&self, table: &mut Table, registry: &str, count: usize) -> Result<()> {
+    fn cold(&self, table: &mut Table, wire: Wire, registry: &str, count: usize) -> Result<()> {
         let mut times = [const { Vec::new() }; 3];
         // The first round is for the registry, which reads its files when it is first asked.
         for number in 0..=self.runs {
             let shapes: [(Who, Key); 3] =
                 [(Who::Ratify, plain), (Who::Ours, for_one), (Who::Ours, for_all)];
             for (at, (who, key)) in shapes.into_iter().enumerate() {
-                let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
+                let verifier = self.setup.start(who, Keeps::Everything, wire)?;
                 in_turn(&verifier.target, &one_each([key(&name(0))]))?;
                 let asked = one_each((1..count).map(|n| key(&name(n))));
                 let load = in_turn(&verifier.target, &asked)?;
@@ -131,7 +172,7 @@ impl Bench {
             }
         }
         let [ratify, one, four] = times;
-        let what = format!("cold, one key, {registry}");
+        let what = format!("{wire}, cold, one key, {registry}");
         table.times(&format!("{what}: Ratify, index"), &ratify);
         table.times(&format!("{what}: index and one platform"), &one);
         table.times(&format!("{what}: index and four platforms"), &four);
@@ -140,11 +181,11 @@ impl Bench {
         Ok(())
     }
 
-    fn batch(&self, table: &mut Table) -> Result<()> {
+    fn batch(&self, table: &mut Table, wire: Wire) -> Result<()> {
         let mut times = [const { [const { Vec::new() }; 2] }; 2];
         for _ in 0..self.runs {
             for (at, (who, key)) in questions().into_iter().enumerate() {
-                let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
+                let verifier = self.setup.start(who, Keeps::Everything, wire)?;
                 // Of another repository of the same registry, as in `cold`.
                 in_turn(&verifier.target, &one_each([key(&name(0))]))?;
                 let keys: Vec<_> = (0..KEYS).map(|n| key(&name(n))).collect();
@@ -156,7 +197,7 @@ impl Bench {
         }
         let [ratify, ours] = times;
         for (at, word) in ["cold", "warm"].into_iter().enumerate() {
-            let what = format!("{KEYS} keys in one request, {word}");
+            let what = format!("{wire}, {KEYS} keys in one request, {word}");
             table.times(&format!("{what}: Ratify"), &ratify[at]);
             table.times(&format!("{what}: ours"), &ours[at]);
             table.promise(&what, Goal::times(&ours[at], &ratify[at], 1.0 / 3.0));
@@ -164,41 +205,44 @@ impl Bench {
         Ok(())
     }
 
-    fn nothing_kept(&self, table: &mut Table) -> Result<()> {
+    fn nothing_kept(&self, table: &mut Table, wire: Wire) -> Result<()> {
         let mut loads = [const { Vec::new() }; 2];
         for _ in 0..self.runs {
             for (at, (who, key)) in questions().into_iter().enumerate() {
-                let verifier = self.setup.start(who, Keeps::Content, Wire::Plain)?;
+                let verifier = self.setup.start(who, Keeps::Content, wire)?;
                 let asked = one_each((0..IMAGES).map(|n| key(&name(n))));
                 in_turn(&verifier.target, &asked)?;
                 loads[at].push(measured(&verifier, &asked, 16)?);
             }
         }
         let [ratify, ours] = loads;
-        let what = "nothing kept, 50 keys, 16 connections";
+        let what = format!("{wire}, nothing kept, 50 keys, 16 connections");
         table.loads(&format!("{what}: Ratify"), &ratify);
         table.loads(&format!("{what}: ours"), &ours);
         table.promise(&format!("{what}, rate"), Goal::rate(&ours, &ratify, 4.0));
         Ok(())
     }
 
-    fn warm(&self, table: &mut Table, wire: Wire, connections: &[usize]) -> Result<()> {
-        let mut loads = vec![[const { Vec::new() }; 2]; connections.len()];
+    fn warm(&self, table: &mut Table, wire: Wire) -> Result<()> {
+        let mut loads = [const { [const { Vec::new() }; 2] }; CONNECTIONS.len()];
         for _ in 0..self.runs {
             for (at, (who, key)) in questions().into_iter().enumerate() {
                 let verifier = self.setup.start(who, Keeps::Everything, wire)?;
-                let asked = one_each([key(&name(1))]);
-                in_turn(&verifier.target, &vec![asked[0].clone(); 200])?;
-                for (row, count) in connections.iter().enumerate() {
-                    loads[row][at].push(measured(&verifier, &asked, *count)?);
+                // All of them, because Ratify lets nobody ask twice for one at once.
+                let asked = one_each((0..IMAGES).map(|n| key(&name(n))));
+                for _ in 0..4 {
+                    in_turn(&verifier.target, &asked)?;
+                }
+                for (row, count) in CONNECTIONS.into_iter().enumerate() {
+                    loads[row][at].push(measured(&verifier, &asked, count)?);
                 }
             }
         }
-        for (count, [ratify, ours]) in connections.iter().zip(loads) {
-            let what = format!("warm, {wire:?}, {count} connections");
+        for (count, [ratify, ours]) in CONNECTIONS.into_iter().zip(loads) {
+            let what = format!("{wire}, warm, {count} connections");
             table.loads(&format!("{what}: Ratify"), &ratify);
             table.loads(&format!("{what}: ours"), &ours);
-            if *count == 64 {
+            if count == 64 {
                 table.promise(&format!("{what}, rate"), Goal::rate(&ours, &ratify, 5.0));
                 table.promise(&format!("{what}, p99"), Goal::p99(&ours, &ratify, 0.25));
                 table.promise(&format!("{what}, CPU a request"), Goal::cpu(&ours, &ratify, 0.1));
@@ -207,35 +251,49 @@ impl Bench {
         Ok(())
     }
 
-    fn memory(&self, table: &mut Table) -> Result<()> {
+    fn memory(&self, table: &mut Table, wire: Wire) -> Result<()> {
+        if !self.begins(wire, "memory") {
+            return Ok(());
+        }
         let repositories = self.setup.scratch.join("many");
-        self.images.multiply(&repositories, MANY)?;
+        if !repositories.exists() {
+            self.images.multiply(&repositories, MANY)?;
+        }
         let _registry = Registry::olareg(&self.tools, &repositories, "mem")?;
         for (who, key) in questions() {
-            let verifier = self.setup.start(who, Keeps::Everything, Wire::Plain)?;
-            std::thread::sleep(Duration::from_millis(500));
-            let idle = verifier.memory()?;
-            ask_many(&verifier, key, 0..REFERENCES)?;
-            let some = verifier.memory()?;
-            ask_many(&verifier, key, REFERENCES..MANY)?;
-            let all = verifier.memory()?;
-            // And once more what was asked first: what is flat does not grow again.
-            ask_many(&verifier, key, 0..MANY)?;
-            let again = verifier.memory()?;
-            table.memory(&format!("{who:?}"), [idle, some, all, again]);
+            let mut runs = Vec::new();
+            for _ in 0..self.runs {
+                let verifier = self.setup.start(who, Keeps::Everything, wire)?;
+                runs.push(memory_of(&verifier, key)?);
+            }
+            let Memory { idle, some, all, again, peak } = Memory::median(&runs);
+            table.memory(&format!("{wire}, {who:?}"), [idle, some, all, again, peak]);
             if who == Who::Ours {
                 for (what, measured, at_most) in [
-                    ("memory idle, MiB", idle, 25.0),
-                    ("memory after 2,000 references, MiB", some, 48.0),
-                    ("memory after 10,000 references, MiB", all, 100.0),
-                    ("memory after 20,000 questions, MiB", again, 100.0),
+                    ("idle", idle, 25.0),
+                    ("after 2,000 references", some, 48.0),
+                    ("after 10,000 references", all, 100.0),
+                    ("at most in 20,000 questions", peak, 100.0),
                 ] {
-                    table.promise(what, Goal { measured, at_most });
+                    let what = format!("{wire}, memory {what}, MiB");
+                    table.promise(&what, Goal { measured, at_most });
                 }
             }
         }
         Ok(())
     }
+}
+
+fn memory_of(verifier: &Verifier, key: Key) -> Result<Memory> {
+    std::thread::sleep(Duration::from_millis(500));
+    let idle = verifier.memory()?;
+    ask_many(verifier, key, 0..REFERENCES)?;
+    let some = verifier.memory()?;
+    ask_many(verifier, key, REFERENCES..MANY)?;
+    let all = verifier.memory()?;
+    // And once more what was asked first: what is flat does not grow again.
+    ask_many(verifier, key, 0..MANY)?;
+    Ok(Memory { idle, some, all, again: verifier.memory()?, peak: verifier.peak_memory()? })
 }
 
 fn ask_many(
@@ -275,4 +333,21 @@ fn measured(verifier: &Verifier, asked: &[Asked], connections: usize) -> Result<
     let requests = u32::try_from(load.times.len()).unwrap_or(u32::MAX).max(1);
     let (p50, p99) = (load.percentile(50), load.percentile(99));
     Ok(Measured { rate: load.rate(), p50, p99, cpu: took / requests })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wires_and_parts_are_chosen_by_their_names() {
+        let args = |words: &[&str]| Args { only: words.iter().map(ToString::to_string).collect() };
+        assert!(args(&[]).want(Wire::Tls, "warm"));
+        assert!(args(&["warm"]).want(Wire::Tls, "warm"));
+        assert!(args(&["TLS"]).want(Wire::Tls, "warm"));
+        assert!(args(&["TLS", "cold", "warm"]).want(Wire::Tls, "warm"));
+        assert!(!args(&["TLS", "cold"]).want(Wire::Tls, "warm"));
+        assert!(!args(&["TLS", "warm"]).want(Wire::Plain, "warm"));
+        assert!(!args(&["mTLS"]).want(Wire::Tls, "warm"));
+    }
 }

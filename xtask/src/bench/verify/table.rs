@@ -23,6 +23,29 @@ fn middle_of(loads: &[Measured], value: impl Fn(&Measured) -> f64) -> f64 {
     middle(loads.iter().map(value).collect())
 }
 
+/// Of one process, in MiB.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Memory {
+    pub(super) idle: f64,
+    pub(super) some: f64,
+    pub(super) all: f64,
+    pub(super) again: f64,
+    pub(super) peak: f64,
+}
+
+impl Memory {
+    pub(super) fn median(runs: &[Self]) -> Self {
+        let of = |value: fn(&Self) -> f64| middle(runs.iter().map(value).collect());
+        Self {
+            idle: of(|one| one.idle),
+            some: of(|one| one.some),
+            all: of(|one| one.all),
+            again: of(|one| one.again),
+            peak: of(|one| one.peak),
+        }
+    }
+}
+
 impl Goal {
     fn ratio(ours: f64, theirs: f64, at_most: f64) -> Self {
         Self { measured: ours / theirs, at_most }
@@ -81,8 +104,9 @@ impl Table {
         let _ = writeln!(self.loads, "{what:56} {rate:>10.0} {p50:>8.2} {p99:>8.2} {cpu:>8.1}");
     }
 
-    pub(super) fn memory(&mut self, who: &str, [idle, some, all, again]: [f64; 4]) {
-        let _ = writeln!(self.memory, "{who:10} {idle:>8.1} {some:>8.1} {all:>8.1} {again:>8.1}");
+    pub(super) fn memory(&mut self, who: &str, values: [f64; 5]) {
+        let values = values.map(|value| format!("{value:>8.1}")).join(" ");
+        let _ = writeln!(self.memory, "{who:16} {values}");
     }
 
     pub(super) fn promise(&mut self, what: &str, goal: Goal) {
@@ -96,8 +120,8 @@ impl Table {
             "", "requests/s", "p50 ms", "p99 ms", "CPU µs"
         );
         let memory = format!(
-            "{:10} {:>8} {:>8} {:>8} {:>8}   MiB\n",
-            "memory", "idle", "2,000", "10,000", "again"
+            "{:16} {:>8} {:>8} {:>8} {:>8} {:>8}   MiB\n",
+            "memory", "idle", "2,000", "10,000", "again", "peak"
         );
         let ratios =
             "Goals are ratios of ours to Ratify's, of rates the inverse; memory is in MiB.";

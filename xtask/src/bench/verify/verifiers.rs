@@ -1,5 +1,6 @@
 //! Those who are measured: the verifier and Ratify, each alone, and what the kernel says of them.
 
+use std::fmt;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -35,6 +36,20 @@ pub(super) enum Wire {
     Tls,
     /// The client shows a certificate too.
     Mutual,
+}
+
+impl Wire {
+    pub(super) const ALL: [Self; 3] = [Self::Plain, Self::Tls, Self::Mutual];
+}
+
+impl fmt::Display for Wire {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Plain => "plain",
+            Self::Tls => "TLS",
+            Self::Mutual => "mTLS",
+        })
+    }
 }
 
 /// What both are started with.
@@ -150,7 +165,7 @@ impl Setup {
             "verifier": {"version": "1.0.0", "plugins": [{
                 "name": "cosign", "artifactTypes": kind,
                 "trustPolicies": [{
-                    "name": "bench", "scopes": ["*"], "keys": [{"file": self.key}],
+                    "name": "bench", "version": "1.0.0", "scopes": ["*"], "keys": [{"file": self.key}],
                     "tLogVerify": false,
                 }],
             }]},
@@ -170,7 +185,7 @@ impl Setup {
             command.arg("--ca-cert-file").arg(self.certificates.dir.join("ca.crt"));
         }
         // Each request would be a line of the log otherwise, which ours does not write either.
-        command.env("HOME", home).env("RATIFY_CONFIG", home).env("RATIFY_LOG_LEVEL", "warn");
+        command.env("HOME", home).env("RATIFY_CONFIG", home).env("RATIFY_LOG_LEVEL", "error");
         Ok(command)
     }
 }
@@ -185,11 +200,21 @@ impl Verifier {
     }
 
     /// Memory that it has now, in MiB.
-    #[allow(clippy::cast_precision_loss, reason = "kibibytes of a process fit")]
     pub(super) fn memory(&self) -> Result<f64> {
+        self.status("VmRSS:")
+    }
+
+    /// The most that it ever had, in MiB.
+    pub(super) fn peak_memory(&self) -> Result<f64> {
+        self.status("VmHWM:")
+    }
+
+    #[allow(clippy::cast_precision_loss, reason = "kibibytes of a process fit")]
+    fn status(&self, name: &str) -> Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: u64 = line.context("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        let line = line.with_context(|| format!("/proc/PID/status has no {name}"))?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
         Ok(kib as f64 / 1024.0)
     }
 }

@@ -1,0 +1,95 @@
+//! The image of steps, built by Portolan itself and pushed to the testbed's registry.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context as _, Result, bail};
+use portolan_core::Platform;
+use serde_json::Value;
+
+use crate::testbed::state::State;
+
+/// Where machines keep the certificates that they trust.
+const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
+/// What the image stands on, among the testbed's parts.
+const BASE: &str = "git-tools-image";
+
+/// Lays out what `deploy/image/Containerfile` asks for in the empty folder `to`.
+pub(crate) fn lay_out(programs: &[PathBuf], to: &Path) -> Result<()> {
+    let from = crate::root().join("deploy/image");
+    copy_folder(&from, to)?;
+    let here = Platform::new("linux", std::env::consts::ARCH).normalised();
+    let bin = to.join("bin").join(here.architecture);
+    fs::create_dir_all(&bin).with_context(|| format!("create {}", bin.display()))?;
+    for program in programs {
+        let name = program.file_name().context("a program has a name")?;
+        fs::copy(program, bin.join(name)).with_context(|| format!("copy {}", program.display()))?;
+    }
+    if Path::new(CERTIFICATES).is_file() {
+        let certs = to.join("etc/ssl/certs");
+        fs::create_dir_all(&certs)?;
+        fs::copy(CERTIFICATES, certs.join("ca-certificates.crt"))?;
+    }
+    Ok(())
+}
+
+/// Builds the image with `portolan` and pushes it; returns what pods pull, by digest.
+pub(crate) fn push(portolan: &Path, programs: &[PathBuf], state: &State) -> Result<String> {
+    let dir = tempfile::tempdir().context("make a temporary folder")?;
+    lay_out(programs, dir.path())?;
+    let base = state.images.get(BASE).with_context(|| format!("the testbed has no {BASE}"))?;
+    let base = base.replacen(&state.registry.cluster, &state.registry.loopback, 1);
+    let platform = Platform::new("linux", std::env::consts::ARCH).normalised().to_string();
+    let repository = "portolan/portolan";
+    let out = Command::new(portolan)
+        .args(["build", "run", "--engine", "local", "--no-source", "-o", "json", "--dir"])
+        .arg(dir.path())
+        .args(["--platform", &platform, "--build-arg", &format!("BASE={base}")])
+        .args(["--output", &format!("{}/{repository}:e2e", state.registry.loopback)])
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("start {}", portolan.display()))?;
+    if !out.status.success() {
+        bail!("the step image cannot be built: {}", String::from_utf8_lossy(&out.stdout));
+    }
+    let status: Value = serde_json::from_slice(&out.stdout).context("the status of the build")?;
+    let digest = status["output"]["digest"].as_str().context("the build names no digest")?;
+    Ok(format!("{}/{repository}@{digest}", state.registry.cluster))
+}
+
+fn copy_folder(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to).with_context(|| format!("create {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("list {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => copy_folder(&entry.path(), &target)?,
+            false => drop(fs::copy(entry.path(), target)?),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_that_the_containerfile_copies_is_laid_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("portolan");
+        fs::write(&program, "program").unwrap();
+        let to = dir.path().join("context");
+        lay_out(&[program], &to).unwrap();
+        let here = Platform::new("linux", std::env::consts::ARCH).normalised();
+        assert!(to.join("bin").join(here.architecture).join("portolan").is_file());
+        let text = fs::read_to_string(to.join("Containerfile")).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("COPY ")) {
+            let from = line.split(' ').nth(1).unwrap().split('/').next().unwrap();
+            assert!(to.join(from).is_dir(), "{line}");
+        }
+        let users = fs::read_to_string(to.join("etc/passwd")).unwrap();
+        assert!(users.contains(":1000:1000:"), "ssh wants a name for who runs it: {users}");
+    }
+}
