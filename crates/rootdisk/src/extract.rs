@@ -29,6 +29,8 @@ pub struct Options {
     pub path: Option<Vec<u8>>,
     /// Write into a directory that has something in it; what is there is never replaced.
     pub into_non_empty: bool,
+    /// Leave the target itself as it is: it may be somebody else's, who lets us write into it.
+    pub keep_target: bool,
     /// Set owners and the bits that lend them (setuid, setgid), make devices and set attributes
     /// other than `user.*` and ACLs.
     pub privileged: bool,
@@ -43,6 +45,7 @@ impl Default for Options {
         Self {
             path: None,
             into_non_empty: false,
+            keep_target: false,
             privileged: rustix::process::geteuid().is_root(),
             max_bytes: None,
         }
@@ -77,6 +80,7 @@ pub fn extract<R: ReadAt>(
     };
     match &name {
         Some(name) => work.put(name, &start)?,
+        None if options.keep_target => {}
         None => work.directories.push((Vec::new(), start.number)),
     }
     if start.kind == FileKind::Directory {

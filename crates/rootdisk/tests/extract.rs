@@ -191,6 +191,18 @@ fn a_directory_with_something_in_it_is_left_alone() {
 }
 
 #[test]
+fn the_target_itself_is_left_alone_on_request() {
+    let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+    let fs = Filesystem::open(seed("plain")).unwrap();
+    for (keep_target, kept) in [(true, true), (false, false)] {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
+        extract(&fs, dir.path(), &Options { keep_target, ..unprivileged() }).unwrap();
+        assert_eq!(mode(dir.path()) == 0o1777, kept, "{:o}", mode(dir.path()));
+    }
+}
+
+#[test]
 fn no_link_leads_out_of_the_target() {
     // A link that is there already, where the disk has a directory.
     let dir = tempfile::tempdir().unwrap();
