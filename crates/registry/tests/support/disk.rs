@@ -5,6 +5,9 @@ use std::process::Command;
 
 use super::skip::skip;
 
+#[path = "../common/busy.rs"]
+mod busy;
+
 /// A small tmpfs below a temporary directory, gone when dropped.
 pub struct Mount {
     dir: tempfile::TempDir,
@@ -42,6 +45,7 @@ impl Drop for Mount {
 }
 
 fn run(command: &mut Command) {
-    let status = command.status().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(status.success(), "{command:?}: {status}");
+    let output = busy::once_not_busy(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
 }

@@ -13,6 +13,9 @@ use portolan_rootdisk::tree::{
     Attributes, BLOCK, Device, FileData, Kind, Node, NodeId, Run, Time, Tree, Xattr,
 };
 
+#[allow(unreachable_pub, reason = "it is public to the tests of its own crate")]
+#[path = "../../../registry/tests/common/busy.rs"]
+mod busy;
 #[path = "../../../registry/tests/common/skip.rs"]
 pub(crate) mod skip;
 
@@ -339,7 +342,7 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let output = run(Command::new("umount").arg(self.0.path()));
+        let output = busy::once_not_busy(Command::new("umount").arg(self.0.path()));
         if !output.status.success() && !std::thread::panicking() {
             panic!("{} stays mounted: {}", self.0.path().display(), text(&output));
         }
