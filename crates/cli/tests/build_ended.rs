@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -85,9 +86,16 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 
 /// A build at work: its image is there, and nobody takes it.
 fn stuck(site: &Site, address: &str) -> Child {
+    let before = layouts(site);
     let child = site.command(address).stderr(Stdio::null()).spawn().unwrap();
-    until("the image", || site.left().iter().any(|path| is_blob(path)));
+    until("the image", || layouts(site) > before);
     child
+}
+
+/// How many have images that are put together.
+fn layouts(site: &Site) -> usize {
+    let dirs = site.left().into_iter().filter(|path| is_blob(path));
+    dirs.map(|path| path.parent().unwrap().to_owned()).collect::<BTreeSet<_>>().len()
 }
 
 fn is_blob(path: &Path) -> bool {
@@ -105,12 +113,10 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
     let mut living = stuck(&site, &silence.0);
     killed.kill().unwrap();
     killed.wait().unwrap();
-    let before = std::fs::read_dir(site.temp()).unwrap().count();
+    assert_eq!(layouts(&site), 2, "it was killed: {:?}", site.left());
     let server = Server::start(site.home.path(), &site.home.path().join("data"), &[]);
     assert!(site.command(&server.address).status().unwrap().success());
-    let after = std::fs::read_dir(site.temp()).unwrap().count();
-    assert!(after < before, "{before} and then {after}: {:?}", site.left());
-    assert!(site.left().iter().any(|path| is_blob(path)), "the other still works in its own");
+    assert_eq!(layouts(&site), 1, "the other still works in its own: {:?}", site.left());
     living.kill().unwrap();
     living.wait().unwrap();
     assert!(site.command(&server.address).status().unwrap().success());
@@ -153,7 +159,9 @@ fn an_interrupted_clone_leaves_nothing_behind() {
         .spawn()
         .unwrap();
     // git has the URL in its settings, and asks for what is there.
-    until("git to ask", || programs(&url).iter().any(|line| line.contains("ls-remote")) || asks(&site));
+    until("git to ask", || {
+        programs(&url).iter().any(|line| line.contains("ls-remote")) || asks(&site)
+    });
     std::thread::sleep(Duration::from_millis(200));
     kill_process(pid(&child), Signal::INT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
@@ -164,7 +172,8 @@ fn an_interrupted_clone_leaves_nothing_behind() {
 /// Whether a repository is there that knows where it comes from.
 fn asks(site: &Site) -> bool {
     site.left().iter().any(|path| {
-        path.ends_with(".git/config") && std::fs::read_to_string(path).is_ok_and(|text| text.contains("git://"))
+        path.ends_with(".git/config")
+            && std::fs::read_to_string(path).is_ok_and(|text| text.contains("git://"))
     })
 }
 

@@ -26,8 +26,8 @@ use portolan_registry::progress::Progress;
 
 use crate::assemble::{AssembleImageError, Assembled, Recipe};
 use crate::names::Outputs;
-use crate::source::{self, PackError, UnpackError};
 use crate::plan::Timestamp;
+use crate::source::{self, PackError, UnpackError};
 use crate::steps::image::{self, Changes};
 use crate::steps::{PlatformMismatch, StepError, index, same_platform};
 use crate::workshop::Workshop;
@@ -301,11 +301,7 @@ impl Run<'_> {
     }
 
     /// The recipe where its source really is; an artifact is unpacked in `work` first.
-    async fn recipe(
-        &self,
-        work: &Path,
-        source: &mut SourceStatus,
-    ) -> Result<Recipe, EngineError> {
+    async fn recipe(&self, work: &Path, source: &mut SourceStatus) -> Result<Recipe, EngineError> {
         let mut recipe = self.request.recipe.clone();
         if let Origin::Artifact(artifact) = &self.request.origin {
             let dir = work.join("source");
@@ -347,8 +343,7 @@ impl Run<'_> {
             }
             (Timestamp::Source, None, _) => None,
         };
-        let (labels, annotations) =
-            (self.request.labels.clone(), self.request.annotations.clone());
+        let (labels, annotations) = (self.request.labels.clone(), self.request.annotations.clone());
         Ok(Changes { annotations, labels, timestamp })
     }
 

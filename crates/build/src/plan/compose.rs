@@ -237,9 +237,7 @@ impl Composing<'_> {
                 let param = Param::ours("shp-source-bundle-image", about, value);
                 (param, self.artifact_access(artifact))
             }
-            None if stored && self.prune => {
-                (bundle_param(outputs), self.access())
-            }
+            None if stored && self.prune => (bundle_param(outputs), self.access()),
             None => return None,
         };
         let mut owned = self.owned();
@@ -391,7 +389,8 @@ impl Composing<'_> {
             let other = self.effective.volumes.iter().find(|other| other.name == *name);
             let volume = other.unwrap_or(&own.volume);
             if other.is_some_and(literal::refers) {
-                refusals.add(kind, format!("volume {name:?} has a `$(`, which Tekton would replace"));
+                refusals
+                    .add(kind, format!("volume {name:?} has a `$(`, which Tekton would replace"));
             }
             if is_read_only(volume) && mount.read_only != Some(true) {
                 refusals.add(kind, format!("volume mount {name:?} must be read only"));

@@ -60,7 +60,9 @@ pub(super) fn variable(text: &str) -> String {
 /// Whether what follows a `$` makes it a reference to Tekton.
 fn is_tektons(after: &str) -> bool {
     let Some(name) = after.strip_prefix('(') else { return false };
-    TEKTON.iter().any(|word| name.strip_prefix(word).is_some_and(|rest| rest.starts_with(['.', '['])))
+    TEKTON
+        .iter()
+        .any(|word| name.strip_prefix(word).is_some_and(|rest| rest.starts_with(['.', '['])))
 }
 
 /// The task with the variable in every step that needs it: before all others, which may name it.
@@ -68,7 +70,8 @@ pub(super) fn supplied(mut task: Task) -> Task {
     let Task { steps, params, .. } = &mut task;
     for step in steps.iter_mut() {
         let env = step.env.iter().filter_map(|variable| variable.value.as_ref());
-        let written = step.command.iter().chain(&step.args).chain(env).any(|text| text.contains(DOLLAR));
+        let written =
+            step.command.iter().chain(&step.args).chain(env).any(|text| text.contains(DOLLAR));
         if written || params.iter().any(|param| has_dollar(param) && uses(step, &param.name)) {
             let (name, value) = (NAME.to_owned(), Some("$".to_owned()));
             step.env.insert(0, EnvVar { name, value, value_from: None });
@@ -94,7 +97,9 @@ pub(super) fn check(task: &Task, kind: Reason, refusals: &mut Refusals) {
         elsewhere.push_str(&text(&Step { command, args, env, ..step.clone() }));
         let named = step.env.iter().find(|one| one.value_from.as_ref().is_some_and(refers));
         if let Some(EnvVar { name, .. }) = named {
-            let what = format!("environment variable {name:?} comes from an object with a `$(` in its name");
+            let what = format!(
+                "environment variable {name:?} comes from an object with a `$(` in its name"
+            );
             refusals.add(kind, what);
         }
     }
@@ -130,7 +135,10 @@ mod tests {
             ("a$b", "a$b"),
             ("$(HOME)/x", "$(HOME)/x"),
             ("$(params.x)", "$(SHP_DOLLAR)(params.x)"),
-            ("$(params['x'])$(context.taskRun.name)", "$(SHP_DOLLAR)(params['x'])$(SHP_DOLLAR)(context.taskRun.name)"),
+            (
+                "$(params['x'])$(context.taskRun.name)",
+                "$(SHP_DOLLAR)(params['x'])$(SHP_DOLLAR)(context.taskRun.name)",
+            ),
             // Escaped for Kubernetes, which Tekton would not mind.
             ("$$(params.x)", "$(SHP_DOLLAR)(params.x)"),
             ("$$$(HOME)", "$(SHP_DOLLAR)$(HOME)"),

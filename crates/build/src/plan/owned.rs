@@ -114,7 +114,9 @@ impl<'a> Owned<'a> {
     pub(super) fn git(&mut self, git: &Git) -> Step {
         let mut args = flag("--url", &literal(&git.url));
         args.extend(flag("--target", SOURCE_ROOT));
-        args.extend(git.revision.iter().flat_map(|revision| flag("--revision", &literal(revision))));
+        args.extend(
+            git.revision.iter().flat_map(|revision| flag("--revision", &literal(revision))),
+        );
         // Less than nothing means nothing was meant.
         let depth = git.depth.filter(|depth| *depth >= 0);
         args.extend(depth.iter().flat_map(|depth| flag("--depth", &depth.to_string())));

@@ -353,7 +353,10 @@ spec:
             ),
             (
                 STRATEGY.to_owned(),
-                BUILD.replace("  output:", "  env: [{name: SOURCE_DATE_EPOCH, value: x}]\n  output:"),
+                BUILD.replace(
+                    "  output:",
+                    "  env: [{name: SOURCE_DATE_EPOCH, value: x}]\n  output:",
+                ),
                 "not seconds since 1970",
             ),
             (

@@ -148,8 +148,7 @@ fn pipeline_run(plan: &Plan, phases: &Phases) -> Json {
     }
     let builds: Vec<&str> = phases.platforms.iter().map(|p| p.task.name.as_str()).collect();
     tasks.push(pipeline_task(&phases.index, &builds));
-    let finally: Vec<Json> =
-        phases.prune.iter().map(|task| pipeline_task(task, &[])).collect();
+    let finally: Vec<Json> = phases.prune.iter().map(|task| pipeline_task(task, &[])).collect();
     let pods: Vec<Json> = phases
         .platforms
         .iter()

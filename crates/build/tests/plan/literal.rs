@@ -40,7 +40,9 @@ fn expanded(text: &str, env: &BTreeMap<String, String>) -> String {
         if let Some(after) = rest.strip_prefix('$') {
             out.push('$');
             rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|rest| rest.split_once(')')) {
+        } else if let Some((name, after)) =
+            rest.strip_prefix('(').and_then(|rest| rest.split_once(')'))
+        {
             match env.get(name) {
                 Some(value) => out.push_str(value),
                 None => out.push_str(&format!("$({name})")),
@@ -123,7 +125,12 @@ impl Started {
             for param in params.as_array_mut().into_iter().flatten() {
                 param["value"] = match &param["value"] {
                     Value::String(text) => json!(replaced(text, &others())),
-                    list => json!(texts(list).iter().map(|text| replaced(text, &others())).collect::<Vec<_>>()),
+                    list => json!(
+                        texts(list)
+                            .iter()
+                            .map(|text| replaced(text, &others()))
+                            .collect::<Vec<_>>()
+                    ),
                 };
             }
             (task["name"].as_str().unwrap().to_owned(), Self::of(&task["taskSpec"], &params))
@@ -138,7 +145,10 @@ impl Started {
     #[track_caller]
     fn has(&self, step: &str, flag: &str, value: &str) {
         let args = self.args(step);
-        assert!(args.windows(2).any(|pair| pair[0] == flag && pair[1] == value), "{flag} {value}: {args:#?}");
+        assert!(
+            args.windows(2).any(|pair| pair[0] == flag && pair[1] == value),
+            "{flag} {value}: {args:#?}"
+        );
     }
 }
 
@@ -217,14 +227,17 @@ fn what_could_only_arrive_changed_is_refused() {
     let cases: [(&str, fn(&mut World)); 4] = [
         ("\"dockerfile\" has a `$`", |world| {
             world.run["spec"]["paramValues"][0]["value"] = json!("$(params.token)");
-            world.strategy["spec"]["steps"][0]["workingDir"] = json!("/work/$(params['dockerfile'])");
+            world.strategy["spec"]["steps"][0]["workingDir"] =
+                json!("/work/$(params['dockerfile'])");
         }),
         ("\"shp-source-context\" has a `$`", |world| {
             world.build["spec"]["source"]["contextDir"] = json!("a$b");
-            world.strategy["spec"]["steps"][1]["workingDir"] = json!("$(params.shp-source-context)");
+            world.strategy["spec"]["steps"][1]["workingDir"] =
+                json!("$(params.shp-source-context)");
         }),
         ("variable \"FROM_SECRET\"", |world| {
-            world.build["spec"]["env"][1]["valueFrom"]["secretKeyRef"]["name"] = json!("$(params.token)");
+            world.build["spec"]["env"][1]["valueFrom"]["secretKeyRef"]["name"] =
+                json!("$(params.token)");
         }),
         ("volume \"settings\" has a `$(`", |world| {
             world.build["spec"]["volumes"][0]["configMap"]["name"] = json!("$(params.token)");

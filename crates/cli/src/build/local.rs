@@ -5,9 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use portolan_api::build::{
-    Build, BuildRunStatus, Git, GitResult, PlatformState, SourceStatus,
-};
+use portolan_api::build::{Build, BuildRunStatus, Git, GitResult, PlatformState, SourceStatus};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_build::assemble::Recipe;
 use portolan_build::engine::{self, EngineError, Origin, Request, Watch};
@@ -175,8 +173,7 @@ async fn cloned(git: &Git, to: &Path) -> Result<SourceStatus, Failure> {
     let halt = Halt::default();
     // Whoever stops waiting for git ends it.
     let _halted = HaltOnDrop(halt.clone());
-    let work =
-        move || steps::git::clone_until(&request, &temp, &|line| format::tell(line), &halt);
+    let work = move || steps::git::clone_until(&request, &temp, &|line| format::tell(line), &halt);
     let cloned = tokio::task::spawn_blocking(work).await;
     let cloned = cloned.context("git was not waited for");
     let cloned = cloned.map_err(|error| Failure::new(Exit::Transport, error))?;

@@ -27,7 +27,9 @@ impl Halt {
     pub fn now(&self) {
         let mut state = self.state();
         state.halted = true;
-        if let Some(pid) = state.running.as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed())) {
+        if let Some(pid) =
+            state.running.as_ref().and_then(|child| Pid::from_raw(child.id().cast_signed()))
+        {
             let _ = kill_process_group(pid, Signal::KILL);
         }
     }
@@ -85,7 +87,8 @@ mod tests {
         command.args(["-c", "sleep 600 & echo $!; wait"]).stdout(Stdio::piped());
         let pipes = halt.start(&mut command).unwrap();
         let mut line = String::new();
-        std::io::BufRead::read_line(&mut std::io::BufReader::new(pipes.out.unwrap()), &mut line).unwrap();
+        std::io::BufRead::read_line(&mut std::io::BufReader::new(pipes.out.unwrap()), &mut line)
+            .unwrap();
         let grandchild = format!("/proc/{}/stat", line.trim());
         assert!(std::fs::exists(&grandchild).unwrap());
         halt.now();

@@ -186,9 +186,10 @@ pub(crate) async fn change(
     changes: &Changes,
 ) -> Result<(Descriptor, Option<u64>), StepError> {
     let place = Place::Layout(layout.clone());
-    let top = place.manifest(&Target::Digest(*image)).await.map_err(|source| {
-        StepError::image(REASON, format!("cannot read {image}"), source)
-    })?;
+    let top = place
+        .manifest(&Target::Digest(*image))
+        .await
+        .map_err(|source| StepError::image(REASON, format!("cannot read {image}"), source))?;
     let top = match changes.is_empty() {
         true => top,
         false => mutate::apply(&place, &place, top, changes).await?,
