@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use portolan_e2e::{Testbed, condition, digest, json as parsed, ok, tool, wait_for};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::works::{Repository, Works, both_run, children, hello_source, not_published};
 
