@@ -11,6 +11,7 @@
 //! | `steps` | what the pods of a cluster run |
 //! | `request` | what somebody asks of a cluster as objects, and what its answers mean; pure |
 //! | `engine` | source, platforms and index on this machine |
+//! | `workshop` | a directory to work in, which goes with its process |
 
 #![warn(missing_docs)]
 
@@ -23,3 +24,4 @@ pub mod request;
 pub mod source;
 pub mod steps;
 pub mod tekton;
+pub mod workshop;

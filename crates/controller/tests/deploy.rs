@@ -65,6 +65,55 @@ fn the_roles_allow_what_is_used_and_nothing_else() {
     assert_eq!(allowed, used);
 }
 
+/// Where objects are asked for and written, of all that is done for builds. A new place is a new line here, in
+/// `USED` and in the roles; what is used without a role shows in tests on a cluster, and what is allowed and not
+/// used shows here.
+const PLACES: &[(&str, &str)] = &[
+    ("caches.rs", "watcher"),
+    ("lease/mod.rs", "create get_opt replace"),
+    ("prerequisites.rs", "list"),
+    ("runs/account.rs", "create patch"),
+    ("runs/begin.rs", "create get_opt list"),
+    ("runs/mod.rs", "get_opt patch"),
+    ("runs/world.rs", "get_opt"),
+    ("write.rs", "delete patch patch_status"),
+];
+
+#[test]
+fn the_table_of_what_is_used_is_that_of_the_code() {
+    let calls = ["create", "delete", "get_opt", "list", "patch", "patch_status", "replace"];
+    let mut found = Vec::new();
+    let folders = ["", "builds", "classes", "lease", "runs", "runs/mirror"];
+    for folder in folders {
+        let dir = format!("{}/src/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for entry in std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir}: {error}")) {
+            let path = entry.expect("an entry").path();
+            let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
+            if !name.ends_with(".rs") || name.contains("test") {
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source file");
+            let text = text.split("\nmod tests {").next().unwrap_or_default();
+            // Whatever holds an API is called after what it is for, in the singular or plural.
+            let holders = ["api", "deployments", "leases", "pipelines", "tasks"];
+            let calls = calls
+                .iter()
+                .filter(|call| holders.iter().any(|api| text.contains(&format!("{api}.{call}("))));
+            let mut calls: Vec<&str> = calls.copied().collect();
+            calls.extend(text.contains("watcher::watcher(").then_some("watcher"));
+            if !calls.is_empty() {
+                let name =
+                    if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+                found.push((name, calls.join(" ")));
+            }
+        }
+    }
+    found.sort();
+    let expected: Vec<(String, String)> =
+        PLACES.iter().map(|(file, calls)| ((*file).to_owned(), (*calls).to_owned())).collect();
+    assert_eq!(found, expected);
+}
+
 #[test]
 fn others_leases_and_deployments_are_read_by_name_alone() {
     for role in documents("rbac.yaml").iter().filter(|role| role["kind"] == "ClusterRole") {

@@ -97,7 +97,7 @@ impl Config {
     }
 
     /// Puts an entry into a map.
-    pub(crate) fn entry(&mut self, map: &str, key: &str, value: Value) {
+    fn entry(&mut self, map: &str, key: &str, value: Value) {
         let all = self.start().entry(map).or_insert_with(|| json!({}));
         if !all.is_object() {
             *all = json!({});

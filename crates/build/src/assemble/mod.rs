@@ -47,11 +47,7 @@ pub struct Recipe {
     pub target: Option<String>,
     /// Values for `ARG`s.
     pub args: BTreeMap<String, String>,
-    /// Labels on top of those of the Containerfile.
-    pub labels: BTreeMap<String, String>,
-    /// Annotations of each platform's manifest.
-    pub annotations: BTreeMap<String, String>,
-    /// When everything says it was made: seconds since 1970.
+    /// When everything in the image says it was made: seconds since 1970.
     pub epoch: u32,
 }
 
@@ -257,18 +253,14 @@ impl Assembler {
 
     /// Writes configuration and manifest.
     fn store(&self, image: Finished) -> Result<Assembled, AssembleImageError> {
-        let Finished { layers, mut config, platform, .. } = image;
+        let Finished { layers, config, platform, .. } = image;
         let keep = |source| AssembleImageError::Layer(Box::new(layer::LayerError::Keep(source)));
-        for (key, value) in &self.recipe.labels {
-            config.entry("Labels", key, serde_json::json!(value));
-        }
         let bytes = config.finish(&platform);
         self.staging.put_blob(&bytes).map_err(keep)?;
         let config = Descriptor::of(media_type::OCI_CONFIG, &bytes);
         let blobs: Vec<Descriptor> = layers.into_iter().map(|layer| layer.blob).collect();
         let size = blobs.iter().map(|blob| blob.size).sum::<u64>() + config.size;
-        let annotations = self.recipe.annotations.clone();
-        let manifest = Manifest { annotations, ..Manifest::new(config, blobs) };
+        let manifest = Manifest::new(config, blobs);
         let stored = self
             .staging
             .put_manifest(media_type::OCI_MANIFEST, &manifest.to_vec(), None)

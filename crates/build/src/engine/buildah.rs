@@ -8,6 +8,7 @@ use portolan_core::manifest::Document;
 use portolan_core::{Descriptor, Platform, Reference, Target};
 use portolan_registry::ErrorClass;
 use portolan_registry::layout::{Layout, LayoutError};
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::process::Command;
 
 use crate::assemble::{Assembled, Recipe, platform_of};
@@ -146,7 +147,7 @@ impl Buildah {
     }
 
     fn arguments(&self, platform: &Platform) -> Vec<String> {
-        let Recipe { target, args, labels, annotations, epoch, .. } = &self.recipe;
+        let Recipe { target, args, epoch, .. } = &self.recipe;
         let mut words: Vec<String> = vec![
             "bud".to_owned(),
             "--quiet".to_owned(),
@@ -161,9 +162,24 @@ impl Buildah {
         words.push(format!("--signature-policy={}", policy.display()));
         words.extend(target.iter().map(|target| format!("--target={target}")));
         words.extend(args.iter().map(|(key, value)| format!("--build-arg={key}={value}")));
-        words.extend(labels.iter().map(|(key, value)| format!("--label={key}={value}")));
-        words.extend(annotations.iter().map(|(key, value)| format!("--annotation={key}={value}")));
         words
+    }
+}
+
+/// buildah and what `RUN` started: who stops waiting ends all of them.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn ended(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(first) = self.0 {
+            let _ = kill_process_group(first, Signal::KILL);
+        }
     }
 }
 
@@ -178,11 +194,14 @@ fn loopback(base: &str) -> Option<String> {
 }
 
 async fn finished(what: &'static str, mut command: Command) -> Result<(), BuildahError> {
-    let out = command.stdout(Stdio::null()).stderr(Stdio::piped()).output().await;
-    let out = out.map_err(|error| match error.kind() {
+    let started = command.stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0).spawn();
+    let child = started.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => BuildahError::Missing,
         _ => BuildahError::Io(error),
     })?;
+    let group = Group(child.id().and_then(|id| Pid::from_raw(id.cast_signed())));
+    let out = child.wait_with_output().await.map_err(BuildahError::Io)?;
+    group.ended();
     if out.status.success() {
         return Ok(());
     }

@@ -26,8 +26,11 @@ use portolan_registry::progress::Progress;
 
 use crate::assemble::{AssembleImageError, Assembled, Recipe};
 use crate::names::Outputs;
+use crate::plan::Timestamp;
 use crate::source::{self, PackError, UnpackError};
-use crate::steps::{PlatformMismatch, index, same_platform};
+use crate::steps::image::{self, Changes};
+use crate::steps::{PlatformMismatch, StepError, index, same_platform};
+use crate::workshop::Workshop;
 
 pub use backend::{Backend, NoBackend};
 use backend::{BuildError, Builder};
@@ -41,12 +44,18 @@ pub struct Request {
     pub platforms: Vec<Platform>,
     /// Where it goes.
     pub outputs: Outputs,
-    /// Annotations of the index.
+    /// Labels of every image.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of every image and of the index.
     pub annotations: BTreeMap<String, String>,
+    /// When every image says it was made; files in it keep the time of the recipe.
+    pub timestamp: Timestamp,
     /// So many platforms at a time.
     pub jobs: NonZeroUsize,
     /// Where the source comes from.
     pub origin: Origin,
+    /// What is known of the source before it is looked at, such as the commit.
+    pub known: SourceStatus,
     /// Who puts the images together.
     pub backend: Backend,
 }
@@ -54,10 +63,10 @@ pub struct Request {
 /// Where the source of a run comes from.
 #[derive(Debug, Clone)]
 pub enum Origin {
-    /// The directory of the recipe, as it is.
-    Directory,
-    /// The same, and it is stored beside the image.
-    StoredDirectory,
+    /// A directory that the recipe's is in, or is.
+    Directory(PathBuf),
+    /// The same, and all of it is stored beside the image.
+    StoredDirectory(PathBuf),
     /// An artifact; the recipe's directory and Containerfile are below it.
     Artifact(Box<Reference>),
 }
@@ -139,6 +148,8 @@ enum PlatformError {
     Build(#[from] BuildError),
     #[error(transparent)]
     Mismatch(#[from] PlatformMismatch),
+    #[error("labels, annotations or the time cannot be put into the image")]
+    Change(#[source] StepError),
     #[error("cannot push {image}")]
     Push {
         image: String,
@@ -152,6 +163,7 @@ impl PlatformError {
         match self {
             Self::Mismatch(_) => "PlatformMismatch",
             Self::Build(source) => source.reason(),
+            Self::Change(source) => source.reason,
             Self::Push { .. } => "PushFailed",
         }
     }
@@ -160,6 +172,7 @@ impl PlatformError {
         match self {
             Self::Build(source) => source.class(),
             Self::Mismatch(_) => None,
+            Self::Change(_) => Some(ErrorClass::Local),
             Self::Push { source, .. } => source.class(),
         }
     }
@@ -179,6 +192,7 @@ pub struct Outcome {
 /// What a run works with.
 struct Run<'a> {
     request: &'a Request,
+    changes: Changes,
     staging: Layout,
     client: &'a Client,
     progress: &'a Arc<dyn Progress>,
@@ -198,69 +212,47 @@ pub async fn run(
 ) -> Result<Outcome, EngineError> {
     let began = now();
     // Gone when this returns, however it returns.
-    let staged = tempfile::Builder::new()
-        .prefix("portolan-build-")
-        .tempdir_in(temp)
+    let staged = Workshop::new(temp)
         .map_err(|source| EngineError::Staging { path: temp.to_owned(), source })?;
     let staging = Layout::create(staged.path())?;
-    let run = Run { request, staging: staging.clone(), client, progress, watch };
-    let mut recipe = request.recipe.clone();
-    let mut source = None;
-    if let Origin::Artifact(artifact) = &request.origin {
-        let dir = staged.path().join("source");
-        let digest = source::unpack(artifact, client, staged.path(), &dir).await;
-        let digest = digest.map_err(EngineError::Unpack)?.digest.to_string();
-        recipe.file = recipe.file.map(|file| inside(&dir, &file)).transpose()?;
-        recipe.dir = inside(&dir, &recipe.dir)?;
-        let oci_artifact = Some(OciArtifactResult { digest });
-        source = Some(SourceStatus { oci_artifact, ..SourceStatus::default() });
+    let mut run = Run { request, changes: Changes::default(), staging, client, progress, watch };
+    let mut source = request.known.clone();
+    let recipe = run.recipe(staged.path(), &mut source).await?;
+    let (staging, client) = (run.staging.clone(), client.clone());
+    let builder = Builder::new(request.backend, recipe, staging, client, staged.path())?;
+    if let Origin::StoredDirectory(root) = &request.origin {
+        run.store(root, &mut source).await?;
     }
-    let builder = Builder::new(request.backend, recipe, staging, client.clone(), staged.path())?;
-    if let Origin::StoredDirectory = request.origin {
-        source = Some(run.source().await?);
-    }
+    run.changes = run.changes(&source)?;
     let built: Vec<Result<Assembled, PlatformError>> = stream::iter(&request.platforms)
         .map(|platform| run.platform(&builder, platform))
         .buffered(request.jobs.get())
         .collect()
         .await;
-    let rows =
-        request.platforms.iter().zip(&built).map(|(platform, built)| run.row(platform, built));
-    let mut output = OutputStatus { platforms: rows.collect(), ..OutputStatus::default() };
     let failed: Vec<(&Platform, &PlatformError)> = request
         .platforms
         .iter()
         .zip(&built)
         .filter_map(|(platform, built)| Some((platform, built.as_ref().err()?)))
         .collect();
-    let condition = if failed.is_empty() {
-        let index = run.index(built.iter().flatten()).await?;
-        output.digest = Some(index.digest.to_string());
-        condition(
-            Status::True,
-            "Succeeded",
-            "All platforms and the index are in the registry.".to_owned(),
-            now(),
-        )
-    } else {
-        let told =
-            failed.iter().map(|(platform, error)| format!("{platform}: {}", causes::chain(*error)));
-        let message =
-            format!("no index was published; failed: {}", told.collect::<Vec<_>>().join("; "));
-        condition(Status::False, "Failed", message, now())
+    let digest = match failed.is_empty() {
+        true => Some(run.index(built.iter().flatten()).await?.digest.to_string()),
+        false => None,
     };
-    let class = failed.first().and_then(|(_, error)| error.class());
-    let succeeded = failed.is_empty();
+    let rows =
+        request.platforms.iter().zip(&built).map(|(platform, built)| run.row(platform, built));
+    let output = OutputStatus { digest, platforms: rows.collect(), ..OutputStatus::default() };
     let status = BuildRunStatus {
-        conditions: vec![condition],
+        conditions: vec![condition(&failed, now())],
         start_time: Some(began),
         completion_time: Some(now()),
         executor: Some(Executor { name: "portolan".to_owned(), kind: ExecutorKind::Local }),
-        source,
+        source: (source != SourceStatus::default()).then_some(source),
         output: Some(output),
         ..BuildRunStatus::default()
     };
-    Ok(Outcome { status, succeeded, class })
+    let class = failed.first().and_then(|(_, error)| error.class());
+    Ok(Outcome { status, succeeded: failed.is_empty(), class })
 }
 
 /// Where a name in a source really is: one that leads out through a link is refused, and one that is
@@ -272,7 +264,21 @@ pub fn inside(source: &Path, path: &Path) -> Result<PathBuf, EngineError> {
     }
 }
 
-fn condition(status: Status, reason: &str, message: String, at: Time) -> Condition {
+/// What a run came to, in a sentence that names every platform that failed.
+fn condition(failed: &[(&Platform, &PlatformError)], at: Time) -> Condition {
+    let (status, reason, message) = match failed.is_empty() {
+        true => {
+            let message = "All platforms and the index are in the registry.";
+            (Status::True, "Succeeded", message.to_owned())
+        }
+        false => {
+            let told = failed
+                .iter()
+                .map(|(platform, error)| format!("{platform}: {}", causes::chain(*error)));
+            let told = told.collect::<Vec<_>>().join("; ");
+            (Status::False, "Failed", format!("no index was published; failed: {told}"))
+        }
+    };
     Condition {
         kind: "Succeeded".to_owned(),
         status,
@@ -294,8 +300,24 @@ impl Run<'_> {
         copied.map(drop).map_err(Box::new)
     }
 
-    async fn source(&self) -> Result<SourceStatus, EngineError> {
-        let (dir, layout) = (self.request.recipe.dir.clone(), self.staging.clone());
+    /// The recipe where its source really is; an artifact is unpacked in `work` first.
+    async fn recipe(&self, work: &Path, source: &mut SourceStatus) -> Result<Recipe, EngineError> {
+        let mut recipe = self.request.recipe.clone();
+        if let Origin::Artifact(artifact) = &self.request.origin {
+            let dir = work.join("source");
+            let got = source::unpack(artifact, self.client, work, &dir).await;
+            let got = got.map_err(EngineError::Unpack)?;
+            recipe.file = recipe.file.map(|file| inside(&dir, &file)).transpose()?;
+            recipe.dir = inside(&dir, &recipe.dir)?;
+            source.oci_artifact = Some(OciArtifactResult { digest: got.digest.to_string() });
+            source.timestamp = time(got.newest);
+        }
+        Ok(recipe)
+    }
+
+    /// Stores the whole source beside the image, as phase one of a cluster does.
+    async fn store(&self, root: &Path, source: &mut SourceStatus) -> Result<(), EngineError> {
+        let (dir, layout) = (root.to_owned(), self.staging.clone());
         let packed = tokio::task::spawn_blocking(move || source::pack(&dir, &layout)).await;
         let packed = packed.map_err(|_| AssembleImageError::Panicked)?;
         let packed = packed.map_err(EngineError::Pack)?;
@@ -305,11 +327,24 @@ impl Run<'_> {
         pushed.map_err(|source| EngineError::Push { image: image.to_string(), source })?;
         let digest = packed.manifest.digest.to_string();
         self.watch.source(&image, &digest);
-        Ok(SourceStatus {
-            oci_artifact: Some(OciArtifactResult { digest }),
-            timestamp: time(packed.newest),
-            ..SourceStatus::default()
-        })
+        source.oci_artifact = Some(OciArtifactResult { digest });
+        source.timestamp = source.timestamp.take().or_else(|| time(packed.newest));
+        Ok(())
+    }
+
+    /// What is put into every image once it is built: in a cluster no strategy does that, so none does here.
+    fn changes(&self, source: &SourceStatus) -> Result<Changes, EngineError> {
+        let timestamp = match (self.request.timestamp, &source.timestamp, &self.request.origin) {
+            (Timestamp::Untouched, ..) => None,
+            (Timestamp::At(seconds), ..) => Some(seconds),
+            (Timestamp::Source, Some(time), _) => Some(time.0.as_second()),
+            (Timestamp::Source, None, Origin::Directory(root)) => {
+                Some(source::newest(root).map_err(EngineError::Pack)?)
+            }
+            (Timestamp::Source, None, _) => None,
+        };
+        let (labels, annotations) = (self.request.labels.clone(), self.request.annotations.clone());
+        Ok(Changes { annotations, labels, timestamp })
     }
 
     async fn platform(
@@ -339,6 +374,9 @@ impl Run<'_> {
         // What the image itself says counts, not what was asked for.
         let found = builder.platform_of(&self.staging, &built.manifest)?;
         same_platform(platform, found.as_ref())?;
+        let changed = image::change(&self.staging, &built.manifest.digest, &self.changes).await;
+        let (manifest, size) = changed.map_err(PlatformError::Change)?;
+        let built = Assembled { manifest, size: size.unwrap_or(built.size), ..built };
         let pushed = self.push(&built.manifest, image).await;
         pushed.map_err(|source| PlatformError::Push { image: image.to_string(), source })?;
         Ok(built)

@@ -1,13 +1,15 @@
 //! Steps of a strategy and steps of ours, put together to tasks.
 
 use portolan_api::build::{
-    ParamValue, Prune, Source, SourceKind, Step as StrategyStep, StrategySpec,
+    OciArtifact, ParamValue, Prune, Source, SourceKind, Step as StrategyStep, StrategySpec,
 };
-use portolan_api::k8s_openapi::api::core::v1::Volume;
+use portolan_api::k8s_openapi::api::core::v1::{EnvVar, Volume};
 use portolan_api::reason::Reason;
+use portolan_core::Reference;
 
 use super::check::{self, Timestamp};
 use super::effective::Effective;
+use super::literal::{self, literal};
 use super::owned::{
     Access, OUTPUT_DIR, OUTPUT_VOLUME, Owned, Processing, SOURCE_ROOT, TimestampFrom, mount,
 };
@@ -45,6 +47,19 @@ impl Composing<'_> {
         Access { secret: output.push_secret.as_ref(), insecure: output.insecure == Some(true) }
     }
 
+    /// How an artifact is pulled and deleted. What is said of the output's registry holds for an
+    /// artifact that is there, too, and for no other registry.
+    fn artifact_access<'a>(&self, artifact: &'a OciArtifact) -> Access<'a> {
+        let registry = |image: &str| match image.parse() {
+            Ok(Reference::Registry(found)) => Some(found.registry),
+            _ => None,
+        };
+        let there = registry(&artifact.image);
+        let same = there.is_some() && there == registry(&self.effective.image);
+        let insecure = same && self.effective.output.insecure == Some(true);
+        Access { secret: artifact.pull_secret.as_ref(), insecure }
+    }
+
     /// One image in one pod.
     pub(super) fn single(&self, refusals: &mut Refusals) -> Option<Task> {
         let mut owned = self.owned();
@@ -57,7 +72,7 @@ impl Composing<'_> {
         let kind = Reason::TaskRunGenerationFailed;
         let own: Vec<&ParamValue> = self.effective.params.iter().collect();
         let made = self.strategy_steps(&own, kind, refusals)?;
-        let mut params = self.our_params(&self.effective.image, made.directory);
+        let mut params = self.our_params(&literal(&self.effective.image), made.directory);
         params.splice(4..4, made.bound.params);
         steps.extend(made.steps);
         let processing = self.processing(made.directory, TimestampFrom::ThisTask, false);
@@ -65,7 +80,10 @@ impl Composing<'_> {
             steps.push(owned.process(&processing, self.access()));
         }
         let volumes = together(made.volumes, owned.volumes);
-        Some(Task { name: "build".to_owned(), params, results, steps, volumes, workspace: true })
+        let name = "build".to_owned();
+        let task = Task { name, params, results, steps, volumes, workspace: true };
+        literal::check(&task, kind, refusals);
+        Some(literal::supplied(task))
     }
 
     /// An image for each platform, and an index.
@@ -97,7 +115,8 @@ impl Composing<'_> {
         results.extend(error_results());
         let steps = vec![got, stored];
         let name = SOURCE_TASK.to_owned();
-        Task { name, params: Vec::new(), results, steps, volumes: owned.volumes, workspace: true }
+        let (params, volumes) = (Vec::new(), owned.volumes);
+        literal::supplied(Task { name, params, results, steps, volumes, workspace: true })
     }
 
     fn source_step(&self, source: &Source, owned: &mut Owned<'_>, alone: bool) -> Step {
@@ -105,7 +124,8 @@ impl Composing<'_> {
             (SourceKind::Git, Some(git), _) => owned.git(git),
             (SourceKind::Oci, _, Some(artifact)) => {
                 // With many who pull it, the first would take it away from the others.
-                owned.artifact(artifact, alone && artifact.prune == Some(Prune::AfterPull))
+                let prune = alone && artifact.prune == Some(Prune::AfterPull);
+                owned.artifact(artifact, prune, self.artifact_access(artifact))
             }
             // A source without its part was refused before anything is put together.
             _ => owned.upload(source.local.as_ref().and_then(|local| local.timeout)),
@@ -154,12 +174,14 @@ impl Composing<'_> {
         steps.push(owned.process(&self.processing(made.directory, from, true), self.access()));
         let volumes = together(made.volumes, owned.volumes);
         let name = names::build_task(&way.platform);
+        let task = Task { name, params, results, steps, volumes, workspace: true };
+        literal::check(&task, kind, refusals);
         Some(PlatformTask {
             platform: way.platform.clone(),
             image_platform: way.image_platform.as_ref().map(|(name, _)| name.clone()),
             image,
             pod: way.pod.clone(),
-            task: Task { name, params, results, steps, volumes, workspace: true },
+            task: literal::supplied(task),
         })
     }
 
@@ -191,14 +213,14 @@ impl Composing<'_> {
         }
         let mut results = vec![result(IMAGE_DIGEST, "Digest of the index")];
         results.extend(error_results());
-        Task {
+        literal::supplied(Task {
             name: INDEX_TASK.to_owned(),
             params,
             results,
             steps: vec![step],
             volumes: owned.volumes,
             workspace: false,
-        }
+        })
     }
 
     fn prune_task(&self, stored: bool, outputs: &Outputs) -> Option<Task> {
@@ -208,28 +230,26 @@ impl Composing<'_> {
             .as_ref()
             .and_then(|source| source.oci_artifact.as_ref())
             .filter(|artifact| artifact.prune == Some(Prune::AfterPull));
-        let (bundle, secret) = match artifact {
+        let (bundle, access) = match artifact {
             Some(artifact) => {
                 let about = "The source artifact";
-                let value = Value::text(artifact.image.clone());
+                let value = Value::text(literal(&artifact.image));
                 let param = Param::ours("shp-source-bundle-image", about, value);
-                (param, artifact.pull_secret.as_ref())
+                (param, self.artifact_access(artifact))
             }
-            None if stored && self.prune => {
-                (bundle_param(outputs), self.effective.output.push_secret.as_ref())
-            }
+            None if stored && self.prune => (bundle_param(outputs), self.access()),
             None => return None,
         };
         let mut owned = self.owned();
-        let step = owned.prune_source(Access { secret, ..self.access() });
-        Some(Task {
+        let step = owned.prune_source(access);
+        Some(literal::supplied(Task {
             name: PRUNE_TASK.to_owned(),
             params: vec![bundle],
             results: Vec::new(),
             steps: vec![step],
             volumes: owned.volumes,
             workspace: false,
-        })
+        }))
     }
 
     fn processing(&self, push: bool, from: TimestampFrom, check_platform: bool) -> Processing<'_> {
@@ -257,7 +277,7 @@ impl Composing<'_> {
             Param::ours(
                 "shp-source-context",
                 "The directory that is built",
-                Value::text(context_path(context)),
+                Value::text(literal(&context_path(context))),
             ),
             Param::ours("shp-source-root", "The whole source", Value::text(SOURCE_ROOT)),
         ];
@@ -319,7 +339,8 @@ impl Composing<'_> {
                 let name = &variable.name;
                 refusals.add(kind, format!("environment variable {name:?} already exists"));
             }
-            env.push(variable.clone());
+            let value = variable.value.as_deref().map(literal::variable);
+            env.push(EnvVar { value, ..variable.clone() });
         }
         let asked = self.effective.step_resources.iter().find(|asked| asked.name == step.name);
         let mut security_context = step.security_context.clone();
@@ -367,6 +388,10 @@ impl Composing<'_> {
             };
             let other = self.effective.volumes.iter().find(|other| other.name == *name);
             let volume = other.unwrap_or(&own.volume);
+            if other.is_some_and(literal::refers) {
+                refusals
+                    .add(kind, format!("volume {name:?} has a `$(`, which Tekton would replace"));
+            }
             if is_read_only(volume) && mount.read_only != Some(true) {
                 refusals.add(kind, format!("volume mount {name:?} must be read only"));
             }

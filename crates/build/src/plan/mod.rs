@@ -8,6 +8,7 @@ mod check;
 mod class;
 mod compose;
 mod effective;
+mod literal;
 mod owned;
 mod parts;
 mod platforms;
@@ -26,6 +27,7 @@ use portolan_api::platform::{ImagePlatform, ImagePlatformClass};
 use portolan_api::reason::Reason;
 use portolan_api::{Duration, ResourceExt, keys};
 
+pub use check::Timestamp;
 pub use class::status as class_status;
 pub(crate) use owned::{LOCK_FILE, SOURCE_ROOT};
 pub use refusal::Refusal;

@@ -10,6 +10,7 @@ use portolan_api::k8s_openapi::api::core::v1::{
 use portolan_api::{Duration, keys};
 
 use super::check::Timestamp;
+use super::literal::literal;
 use super::task::Step;
 use crate::names::{MAX_LABEL, short_hash, unique_name};
 
@@ -111,9 +112,11 @@ impl<'a> Owned<'a> {
     }
 
     pub(super) fn git(&mut self, git: &Git) -> Step {
-        let mut args = flag("--url", &git.url);
+        let mut args = flag("--url", &literal(&git.url));
         args.extend(flag("--target", SOURCE_ROOT));
-        args.extend(git.revision.iter().flat_map(|revision| flag("--revision", revision)));
+        args.extend(
+            git.revision.iter().flat_map(|revision| flag("--revision", &literal(revision))),
+        );
         // Less than nothing means nothing was meant.
         let depth = git.depth.filter(|depth| *depth >= 0);
         args.extend(depth.iter().flat_map(|depth| flag("--depth", &depth.to_string())));
@@ -130,19 +133,26 @@ impl<'a> Owned<'a> {
         let mut args = flag("--lock-file", LOCK_FILE);
         let timeout = timeout.map(super::duration);
         args.extend(timeout.iter().flat_map(|timeout| flag("--timeout", timeout)));
+        args.extend(errors());
         self.step("source-local", "wait-upload", args)
     }
 
     /// Pulls an artifact that was there before.
-    pub(super) fn artifact(&mut self, artifact: &OciArtifact, prune: bool) -> Step {
-        let mut args = flag("--image", &artifact.image);
+    pub(super) fn artifact(
+        &mut self,
+        artifact: &OciArtifact,
+        prune: bool,
+        access: Access<'_>,
+    ) -> Step {
+        let mut args = flag("--image", &literal(&artifact.image));
         args.extend(flag("--target", SOURCE_ROOT));
         args.extend(result_file("image-digest", "shp-source-default-image-digest"));
         args.extend(result_file("source-timestamp", "shp-source-default-source-timestamp"));
+        args.extend(access.insecure());
         args.extend(prune.then(|| "--prune".to_owned()));
         args.extend(errors());
         let mut step = self.step("source-default", "source-pull", args);
-        self.with_secret(&mut step, artifact.pull_secret.as_ref(), PULL_SECRET);
+        self.with_secret(&mut step, access.secret, PULL_SECRET);
         step
     }
 
@@ -237,7 +247,7 @@ impl<'a> Owned<'a> {
     }
 }
 
-/// How the registry of the output is opened.
+/// How a registry is opened.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Access<'a> {
     pub(super) secret: Option<&'a String>,
@@ -354,7 +364,8 @@ fn flag(name: &str, value: &str) -> Vec<String> {
 }
 
 fn pairs(name: &str, map: &BTreeMap<String, String>) -> Vec<String> {
-    map.iter().flat_map(|(key, value)| flag(name, &format!("{key}={value}"))).collect()
+    let pair = |(key, value)| flag(name, &literal(&format!("{key}={value}")));
+    map.iter().flat_map(pair).collect()
 }
 
 fn result_file(name: &str, result: &str) -> Vec<String> {

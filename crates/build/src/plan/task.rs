@@ -158,9 +158,9 @@ impl Param {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 pub enum Value {
-    /// A text that somebody wrote, as it is.
+    /// A text in the words of Tekton: what somebody wrote has no reference in it any more.
     Text(String),
-    /// Texts that somebody wrote.
+    /// Such texts.
     List(Vec<String>),
     /// What another task says.
     Result {

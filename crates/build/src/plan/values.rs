@@ -6,6 +6,7 @@ use portolan_api::k8s_openapi::api::core::v1::{
     ConfigMapKeySelector, EnvVar, EnvVarSource, SecretKeySelector,
 };
 
+use super::literal::literal;
 use super::task::{Param, Step, Value};
 use crate::names::short_hash;
 
@@ -63,13 +64,13 @@ fn single(
         SingleValue { secret_value: Some(reference), .. } => {
             (reference, "SECRET", "${SECRET_VALUE}")
         }
-        SingleValue { value, .. } => return value.clone(),
+        SingleValue { value, .. } => return value.as_deref().map(literal),
     };
     let variable = variable(place, reference);
     let inserted = format!("$({})", variable.name);
     variables.push((param.to_owned(), variable));
     Some(match &reference.format {
-        Some(format) => format.replace(word, &inserted),
+        Some(format) => format.split(word).map(literal).collect::<Vec<_>>().join(&inserted),
         None => inserted,
     })
 }
@@ -116,20 +117,23 @@ impl Bound {
 
 /// Whether a step names a parameter, in any of Tekton's spellings.
 pub(super) fn uses(step: &Step, param: &str) -> bool {
+    let env = step.env.iter().filter_map(|variable| variable.value.as_deref());
+    let texts = step.command.iter().chain(&step.args).map(String::as_str).chain(env);
+    texts.into_iter().any(|text| names(text, param))
+}
+
+/// Whether a text names a parameter, in any of Tekton's spellings.
+pub(super) fn names(text: &str, param: &str) -> bool {
     let forms = [
         format!("$(params.{param}"),
         format!("$(params['{param}']"),
         format!("$(params[\"{param}\"]"),
     ];
-    let names = |text: &str| {
-        forms.iter().any(|form| {
-            text.match_indices(form.as_str()).any(|(at, _)| {
-                // `$(params.a)` must not be found in `$(params.ab)`.
-                let next = text[at + form.len()..].chars().next();
-                matches!(next, Some(')' | '['))
-            })
+    forms.iter().any(|form| {
+        text.match_indices(form.as_str()).any(|(at, _)| {
+            // `$(params.a)` must not be found in `$(params.ab)`.
+            let next = text[at + form.len()..].chars().next();
+            matches!(next, Some(')' | '['))
         })
-    };
-    let env = step.env.iter().filter_map(|variable| variable.value.as_deref());
-    step.command.iter().chain(&step.args).map(String::as_str).chain(env).any(names)
+    })
 }

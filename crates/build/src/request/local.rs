@@ -6,15 +6,19 @@ use std::path::{Component, Path, PathBuf};
 
 use portolan_api::ResourceExt as _;
 use portolan_api::build::{Build, Git, ParamValue, SourceKind, Step, StrategySpec};
+use portolan_api::k8s_openapi::api::core::v1::EnvVar;
 use portolan_core::reference::ParseReferenceError;
 use portolan_core::{Platform, Reference};
 
 use crate::engine::{Backend, NoBackend};
 use crate::names::{OutputError, Outputs};
-use crate::plan::{self, Objects, Refusal, Settings};
+use crate::plan::{self, Objects, Refusal, Settings, Timestamp};
 
 /// How a strategy says that the embedded assembler does its work.
 const ASSEMBLER: [&str; 3] = ["portolan", "step", "assemble"];
+
+/// The variable by which steps hear when files were made.
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
 /// What is looked for where nothing else is named.
 const USUAL_FILES: [&str; 2] = ["Containerfile", "Dockerfile"];
@@ -36,7 +40,9 @@ pub struct LocalBuild {
     pub labels: BTreeMap<String, String>,
     /// Annotations of every image and of the index.
     pub annotations: BTreeMap<String, String>,
-    /// When everything says it was made, where the Build says it.
+    /// When every image says it was made.
+    pub timestamp: Timestamp,
+    /// When files in the image say they were made, where a variable of the Build says it.
     pub epoch: Option<u32>,
     /// Who puts the images together.
     pub backend: Backend,
@@ -95,11 +101,9 @@ pub enum LocalError {
         /// What it says.
         path: String,
     },
-    /// A time that is not known before.
-    #[error(
-        "output.timestamp {0} is not known on this machine; give --output-timestamp Zero or seconds since 1970"
-    )]
-    Timestamp(String),
+    /// A time that is none.
+    #[error("the variable {EPOCH} of the Build is {0:?}, not seconds since 1970")]
+    Epoch(String),
     /// An image that nothing can be pushed to.
     #[error(transparent)]
     Image(#[from] OutputError),
@@ -147,7 +151,9 @@ pub fn local(
         args: build_args(&values.list("build-args")?)?,
         labels: spec.output.settings.labels.clone(),
         annotations: spec.output.settings.annotations.clone(),
-        epoch: epoch(spec.output.settings.timestamp.as_deref())?,
+        timestamp: Timestamp::read(spec.output.settings.timestamp.as_deref(), settings.created)
+            .unwrap_or_default(),
+        epoch: epoch(&spec.env)?,
         backend,
         platforms: platforms.iter().map(portolan_api::platform::Platform::normalised).collect(),
         outputs: Outputs::parse(&spec.output.image)?,
@@ -252,12 +258,12 @@ fn below(what: &'static str, path: &str) -> Result<PathBuf, LocalError> {
     }
 }
 
-fn epoch(timestamp: Option<&str>) -> Result<Option<u32>, LocalError> {
-    match timestamp {
-        None | Some("") => Ok(None),
-        Some("Zero") => Ok(Some(0)),
-        Some(text) => text.parse().map(Some).map_err(|_| LocalError::Timestamp(text.to_owned())),
-    }
+/// What the step of the assembler would hear in a pod.
+fn epoch(env: &[EnvVar]) -> Result<Option<u32>, LocalError> {
+    let said = env.iter().rev().find(|variable| variable.name == EPOCH);
+    let Some(variable) = said else { return Ok(None) };
+    let text = variable.value.as_deref().unwrap_or("kept in a cluster");
+    text.parse().map(Some).map_err(|_| LocalError::Epoch(text.to_owned()))
 }
 
 #[cfg(test)]
@@ -321,7 +327,12 @@ spec:
         assert_eq!(found.args["A"], "1");
         assert_eq!(found.args["B"], "x=y");
         assert_eq!(found.labels["l"], "1");
-        assert_eq!(found.epoch, Some(7));
+        assert_eq!((found.timestamp, found.epoch), (Timestamp::At(7), None));
+        let timed = BUILD
+            .replace("timestamp: '7'", "timestamp: SourceTimestamp")
+            .replace("  output:", "  env: [{name: SOURCE_DATE_EPOCH, value: '9'}]\n  output:");
+        let timed = of(STRATEGY, &timed).unwrap();
+        assert_eq!((timed.timestamp, timed.epoch), (Timestamp::Source, Some(9)));
         let platforms: Vec<String> = found.platforms.iter().map(ToString::to_string).collect();
         assert_eq!(platforms, ["linux/amd64", "linux/arm64"]);
         assert!(matches!(found.source, LocalSource::Git(_)));
@@ -342,8 +353,11 @@ spec:
             ),
             (
                 STRATEGY.to_owned(),
-                BUILD.replace("timestamp: '7'", "timestamp: SourceTimestamp"),
-                "SourceTimestamp",
+                BUILD.replace(
+                    "  output:",
+                    "  env: [{name: SOURCE_DATE_EPOCH, value: x}]\n  output:",
+                ),
+                "not seconds since 1970",
             ),
             (
                 STRATEGY.to_owned(),

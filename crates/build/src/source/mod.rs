@@ -133,13 +133,22 @@ pub fn pack_upload(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
     pack_without(dir, Ignored::read(dir)?, layout)
 }
 
-fn pack_without(dir: &Path, ignored: Ignored, layout: &Layout) -> Result<Packed, PackError> {
+/// When the newest file of a directory was changed: seconds since 1970.
+pub(crate) fn newest(dir: &Path) -> Result<i64, PackError> {
+    Ok(walked(dir, Ignored::default())?.newest)
+}
+
+fn walked(dir: &Path, ignored: Ignored) -> Result<Walk<'_>, PackError> {
     let (entries, skipped) = (Vec::new(), Vec::new());
     let links = Links::default();
     let mut walk = Walk { root: dir, ignored, entries, skipped, links, total: 0, newest: 0 };
     walk.directory("")?;
     walk.links.check().map_err(|astray| astray_in(dir, astray))?;
-    let Walk { entries, skipped, newest, .. } = walk;
+    Ok(walk)
+}
+
+fn pack_without(dir: &Path, ignored: Ignored, layout: &Layout) -> Result<Packed, PackError> {
+    let Walk { entries, skipped, newest, .. } = walked(dir, ignored)?;
     let layer = layer::write(&entries, layout).map_err(PackError::Layer)?;
     let config = serde_json::json!({
         "architecture": "unknown",

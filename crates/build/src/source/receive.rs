@@ -13,6 +13,7 @@ use portolan_rootdisk::build::LayerInput;
 
 use super::{MAX_TOTAL, Packed, UnpackError, unpack_layer};
 use crate::assemble::layer::MEDIA_TYPE;
+use crate::workshop::Workshop;
 
 const BUFFER: usize = 64 * 1024;
 
@@ -104,8 +105,7 @@ pub async fn receive(
     if there.next().is_some() {
         return Err(ReceiveError::NotEmpty(target.to_owned()));
     }
-    let staged = tempfile::Builder::new().prefix("portolan-receive-").tempdir_in(temp);
-    let staged = staged.map_err(io("make a directory in", temp))?;
+    let staged = Workshop::new(temp).map_err(io("make a directory in", temp))?;
     let layout = Layout::create(staged.path())?;
     let (expected, kept) = (announced.clone(), layout.clone());
     let stored = tokio::task::spawn_blocking(move || store(input, &expected, &kept)).await;

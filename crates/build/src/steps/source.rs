@@ -13,6 +13,7 @@ use portolan_registry::progress::Silent;
 use super::StepError;
 use super::index::there_already;
 use crate::source::{self, PackError, Unpacked};
+use crate::workshop::Workshop;
 
 const PUSH: &str = "SourcePushFailed";
 const PULL: &str = "SourcePullFailed";
@@ -29,8 +30,8 @@ pub struct PushedSource {
 }
 
 /// A directory of its own to work in, gone with the value.
-pub(crate) fn workshop(temp: &Path, reason: &'static str) -> Result<tempfile::TempDir, StepError> {
-    tempfile::Builder::new().prefix("portolan-step-").tempdir_in(temp).map_err(|source| {
+pub(crate) fn workshop(temp: &Path, reason: &'static str) -> Result<Workshop, StepError> {
+    Workshop::new(temp).map_err(|source| {
         let what = format!("cannot make a directory in {}", temp.display());
         StepError::local(reason, what, source)
     })

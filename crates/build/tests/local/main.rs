@@ -3,8 +3,10 @@
 
 mod containerfiles;
 mod copies;
+mod faults;
 mod runs;
 mod sources;
+mod support;
 mod uploads;
 
 use std::collections::BTreeMap;
@@ -73,8 +75,6 @@ impl Bench {
                 file: None,
                 target: None,
                 args: BTreeMap::new(),
-                labels: BTreeMap::new(),
-                annotations: BTreeMap::new(),
                 epoch: 0,
             },
             platforms: platforms
@@ -82,9 +82,12 @@ impl Bench {
                 .map(|p| p.parse::<Platform>().unwrap().normalised())
                 .collect(),
             outputs: Outputs::parse(&output).unwrap(),
+            labels: BTreeMap::new(),
             annotations: BTreeMap::new(),
+            timestamp: Default::default(),
             jobs: NonZeroUsize::new(4).unwrap(),
-            origin: Origin::Directory,
+            origin: Origin::Directory(self.source()),
+            known: Default::default(),
             backend: engine::Backend::Assembler,
         }
     }
@@ -95,6 +98,14 @@ impl Bench {
         let progress: Arc<dyn portolan_registry::progress::Progress> = Arc::new(Silent);
         let now = || Time(Timestamp::UNIX_EPOCH);
         runtime.block_on(engine::run(request, self.dir.path(), &client, &progress, &Quiet, now))
+    }
+
+    /// Waits for a step, with a client of its own.
+    fn step<T, F: Future<Output = T>>(&self, step: impl FnOnce(Client) -> F) -> T {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            step(Client::new(Settings::default(), CredentialStore::anonymous()).unwrap()).await
+        })
     }
 
     /// Builds for one platform, which must go well.

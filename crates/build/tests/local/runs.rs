@@ -24,9 +24,9 @@ fn app() -> Bench {
 fn every_platform_gets_its_image_and_the_index_lists_them_in_order() {
     let bench = app();
     let mut request = bench.request(&PLATFORMS);
-    request.origin = Origin::StoredDirectory;
+    request.origin = Origin::StoredDirectory(bench.source());
     request.annotations.insert("org.example".to_owned(), "index".to_owned());
-    request.recipe.labels.insert("team".to_owned(), "blue".to_owned());
+    request.labels.insert("team".to_owned(), "blue".to_owned());
     let outcome = bench.run(&request).unwrap();
     assert!(outcome.succeeded, "{:#?}", outcome.status);
     let (descriptor, bytes) = bench.layout().manifest(&Target::Tag("1".parse().unwrap())).unwrap();
@@ -136,7 +136,7 @@ fn an_image_for_another_platform_than_asked_for_is_refused() {
 fn a_stored_source_builds_to_the_same_index() {
     let bench = app();
     let mut request = bench.request(&PLATFORMS);
-    request.origin = Origin::StoredDirectory;
+    request.origin = Origin::StoredDirectory(bench.source());
     let first = bench.run(&request).unwrap().status;
     let stored = first.source.unwrap().oci_artifact.unwrap().digest;
     std::fs::remove_dir_all(bench.source()).unwrap();

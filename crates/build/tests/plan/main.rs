@@ -1,6 +1,7 @@
 //! Plans of whole Builds: the objects they become, and every reason to refuse one.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+mod literal;
 mod properties;
 mod refusals;
 mod rendered;

@@ -105,6 +105,7 @@ fn an_artifact_is_pulled_by_each_platform_and_deleted_by_none_of_them() {
                 "type": "OCI",
                 "ociArtifact": {"image": "r.example/src:1", "prune": "AfterPull", "pullSecret": "pull"},
             });
+            world.build["spec"]["output"]["insecure"] = json!(true);
         })
         .rendered();
     let names: Vec<_> =
@@ -122,9 +123,34 @@ fn an_artifact_is_pulled_by_each_platform_and_deleted_by_none_of_them() {
         param(task(&rendered, "prune-source"), "shp-source-bundle-image"),
         "r.example/src:1"
     );
+    // Neither is told that an unknown registry may speak plain HTTP.
+    let prune = &task(&rendered, "prune-source")["taskSpec"]["steps"][0];
+    assert!(!pull.to_string().contains("--insecure"), "{pull:#}");
+    assert!(!prune.to_string().contains("--insecure"), "{prune:#}");
     // Somebody has to have time for that.
     let timeouts = &rendered["spec"]["timeouts"];
     assert_eq!(timeouts, &json!({"pipeline": "2700s", "tasks": "2640s"}));
+}
+
+/// What the Build says of the output's registry holds for everything there.
+#[test]
+fn an_artifact_beside_the_image_is_reached_as_the_image_is() {
+    let world = |insecure: bool| {
+        World::multi().with(|world| {
+            world.build["spec"]["source"] = json!({
+                "type": "OCI",
+                "ociArtifact": {"image": "registry.example/src:1", "prune": "AfterPull"},
+            });
+            world.build["spec"]["output"]["insecure"] = json!(insecure);
+        })
+    };
+    for insecure in [true, false] {
+        let rendered = world(insecure).rendered();
+        for name in ["build-linux-amd64", "prune-source"] {
+            let step = task(&rendered, name)["taskSpec"]["steps"][0].to_string();
+            assert_eq!(step.contains("\"--insecure\""), insecure, "{step}");
+        }
+    }
 }
 
 #[test]
@@ -147,7 +173,14 @@ fn a_run_may_bring_its_own_source() {
             json!({"buildrun.shipwright.io/prune-source-bundle": "true"});
     });
     let rendered = world.rendered();
-    assert_eq!(steps(task(&rendered, "source")), ["source-local", "source-bundle-push"]);
+    let source = task(&rendered, "source");
+    assert_eq!(steps(source), ["source-local", "source-bundle-push"]);
+    // Who waits in vain has somewhere to say so.
+    let wait = &source["taskSpec"]["steps"][0]["args"];
+    let told = [json!("--result-file-error-reason"), json!("$(results.shp-error-reason.path)")];
+    assert!(wait.as_array().unwrap().windows(2).any(|pair| pair == told), "{wait}");
+    let results = source["taskSpec"]["results"].as_array().unwrap();
+    assert!(results.iter().any(|result| result["name"] == "shp-error-reason"), "{results:?}");
     let prune = task(&rendered, "prune-source");
     assert!(param(prune, "shp-source-bundle-image").as_str().unwrap().contains("$(tasks.source."));
 }
@@ -181,20 +214,6 @@ fn a_run_says_the_last_word() {
     );
     let volumes = spec["taskSpec"]["volumes"].to_string();
     assert!(volumes.contains("other-login") && !volumes.contains("push-login"), "{volumes}");
-}
-
-#[test]
-fn what_looks_like_a_reference_is_passed_in_from_outside() {
-    let rendered = World::multi()
-        .with(|world| world.run["spec"]["paramValues"][0]["value"] = json!("$(params.token)"))
-        .rendered();
-    let build = task(&rendered, "build-linux-amd64");
-    let passed = param(build, "dockerfile").as_str().unwrap().to_owned();
-    assert!(passed.starts_with("$(params.shp-value-"), "{passed}");
-    let name = passed.trim_start_matches("$(params.").trim_end_matches(')');
-    let params = rendered["spec"]["params"].as_array().unwrap();
-    let outside = params.iter().find(|param| param["name"] == name).unwrap();
-    assert_eq!(outside["value"], "$(params.token)");
 }
 
 #[test]

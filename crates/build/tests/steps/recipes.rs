@@ -5,30 +5,47 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
+use portolan_api::build::SourceStatus;
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_api::k8s_openapi::jiff::Timestamp as Instant;
 use portolan_build::assemble::Recipe;
 use portolan_build::engine::{self, Origin, Request, Watch};
 use portolan_build::names::Outputs;
+use portolan_build::plan;
+use portolan_build::steps;
 use portolan_build::steps::image::{Push, Timestamp, push};
 use portolan_build::steps::index::{Assembly, Said, assemble};
 use portolan_build::steps::recipe;
 use portolan_core::Platform;
+use portolan_registry::layout::Layout;
 use portolan_registry::progress::{Progress, Silent};
 
-use crate::Yard;
+use crate::{Yard, for_platform, image, index};
 
 struct Quiet;
 impl Watch for Quiet {}
 
+/// A source whose directory `app` is built, on a base with a history of its own.
 fn source(yard: &Yard) -> std::path::PathBuf {
-    let dir = yard.folder("source");
-    let text = "FROM scratch\nARG TARGETARCH\nARG GREETING=hello\nLABEL said=$GREETING\nCOPY app-$TARGETARCH /app\n";
+    let (root, dir) = (yard.folder("source"), yard.folder("source/app"));
+    let base = yard.reference("base");
+    let text = format!(
+        "FROM {base}\nARG TARGETARCH\nARG GREETING=hello\nLABEL said=$GREETING\nCOPY app-$TARGETARCH /app\n"
+    );
     std::fs::write(dir.join("Containerfile"), text).unwrap();
+    std::fs::write(root.join("README"), "not built").unwrap();
     for arch in ["amd64", "arm64"] {
         std::fs::write(dir.join(format!("app-{arch}")), arch).unwrap();
     }
-    dir
+    root
+}
+
+/// An index of two images, as others made them.
+fn push_base(yard: &Yard) {
+    let layout = Layout::create(&yard.folder("base")).unwrap();
+    let entry = |platform: &str| for_platform(platform, image(&layout, platform, platform));
+    let top = index(&layout, vec![entry("linux/amd64"), entry("linux/arm64")]);
+    yard.push_from(&layout, &top, "base");
 }
 
 fn a_recipe(dir: &Path) -> Recipe {
@@ -37,57 +54,101 @@ fn a_recipe(dir: &Path) -> Recipe {
         file: None,
         target: None,
         args: BTreeMap::from([("GREETING".to_owned(), "hi".to_owned())]),
-        labels: BTreeMap::new(),
-        annotations: BTreeMap::new(),
         epoch: 0,
     }
 }
 
-/// The promise that clusters and laptops agree: step by step, with labels and annotations put in
-/// at the places where a cluster does it.
+/// What both are asked for.
+struct Wanted {
+    platforms: Vec<Platform>,
+    annotations: BTreeMap<String, String>,
+    labels: BTreeMap<String, String>,
+}
+
+impl Wanted {
+    fn new() -> Self {
+        Self {
+            platforms: ["linux/amd64", "linux/arm64"].iter().map(|p| p.parse().unwrap()).collect(),
+            annotations: BTreeMap::from([("org.example".to_owned(), "x".to_owned())]),
+            labels: BTreeMap::from([("team".to_owned(), "blue".to_owned())]),
+        }
+    }
+
+    /// Step by step, with labels, annotations and the time put in where a cluster does it.
+    fn by_steps(&self, yard: &Yard, root: &Path, timestamp: &Timestamp) -> [String; 2] {
+        let (temp, client) = (yard.folder("temp"), yard.client());
+        let outputs = Outputs::new(yard.reference("cluster")).unwrap();
+        let source = outputs.source();
+        let stored = yard.block(steps::source::push(root, &source, &client, &temp)).unwrap();
+        let mut said = Vec::new();
+        for platform in &self.platforms {
+            let out = tempfile::tempdir_in(yard.folder("outs")).unwrap();
+            let recipe = a_recipe(&root.join("app"));
+            yard.block(recipe::assemble(recipe, platform, out.path(), &temp, &client)).unwrap();
+            let request = Push {
+                image: outputs.platform(platform),
+                dir: Some(out.path().to_owned()),
+                platform: Some(platform.clone()),
+                annotations: self.annotations.clone(),
+                labels: self.labels.clone(),
+                timestamp: timestamp.clone(),
+            };
+            let pushed = yard.block(push(&request, &client, &temp)).unwrap();
+            said.push(Said { platform: platform.clone(), digest: pushed.digest });
+        }
+        let image = outputs.index().clone();
+        let annotations = self.annotations.clone();
+        let request = Assembly { image, platforms: said, sources: Vec::new(), annotations };
+        let index = yard.block(assemble(&request, &client)).unwrap();
+        [index.digest.to_string(), stored.digest.to_string()]
+    }
+
+    fn by_engine(&self, yard: &Yard, root: &Path, timestamp: plan::Timestamp) -> [String; 2] {
+        let (temp, client) = (yard.folder("temp"), yard.client());
+        let request = Request {
+            recipe: a_recipe(&root.join("app")),
+            platforms: self.platforms.clone(),
+            outputs: Outputs::new(yard.reference("laptop")).unwrap(),
+            labels: self.labels.clone(),
+            annotations: self.annotations.clone(),
+            timestamp,
+            jobs: NonZeroUsize::MIN,
+            origin: Origin::StoredDirectory(root.to_owned()),
+            known: SourceStatus::default(),
+            backend: engine::Backend::Assembler,
+        };
+        let progress: Arc<dyn Progress> = Arc::new(Silent);
+        let now = || Time(Instant::UNIX_EPOCH);
+        let run = engine::run(&request, &temp, &client, &progress, &Quiet, now);
+        let status = yard.block(run).unwrap().status;
+        let index = status.output.unwrap().digest.unwrap();
+        [index, status.source.unwrap().oci_artifact.unwrap().digest]
+    }
+}
+
+/// The promise that clusters and laptops agree, also on what `output.timestamp` and
+/// `source.contextDir` change.
 #[test]
 fn the_steps_of_a_cluster_give_the_index_of_the_local_engine() {
     let yard = Yard::new();
-    let (dir, temp, client) = (source(&yard), yard.folder("temp"), yard.client());
-    let platforms: Vec<Platform> =
-        ["linux/amd64", "linux/arm64"].iter().map(|p| p.parse().unwrap()).collect();
-    let annotations = BTreeMap::from([("org.example".to_owned(), "x".to_owned())]);
-    let labels = BTreeMap::from([("team".to_owned(), "blue".to_owned())]);
-    let outputs = Outputs::new(yard.reference("cluster")).unwrap();
-    let mut said = Vec::new();
-    for platform in &platforms {
-        let out = yard.folder(&format!("out-{}", platform.architecture));
-        yard.block(recipe::assemble(a_recipe(&dir), platform, &out, &temp, &client)).unwrap();
-        let request = Push {
-            image: outputs.platform(platform),
-            dir: Some(out),
-            platform: Some(platform.clone()),
-            annotations: annotations.clone(),
-            labels: labels.clone(),
-            timestamp: Timestamp::Untouched,
-        };
-        let pushed = yard.block(push(&request, &client, &temp)).unwrap();
-        said.push(Said { platform: platform.clone(), digest: pushed.digest });
+    push_base(&yard);
+    let (root, wanted) = (source(&yard), Wanted::new());
+    let newest = std::fs::File::open(root.join("README")).unwrap();
+    let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(4_000_000_000);
+    newest.set_modified(time).unwrap();
+    let mut indexes = std::collections::BTreeSet::new();
+    for (steps, engine) in [
+        (Timestamp::Untouched, plan::Timestamp::Untouched),
+        (Timestamp::At(0), plan::Timestamp::At(0)),
+        (Timestamp::At(1_700_000_000), plan::Timestamp::At(1_700_000_000)),
+        (Timestamp::At(4_000_000_000), plan::Timestamp::Source),
+    ] {
+        let by_steps = wanted.by_steps(&yard, &root, &steps);
+        let by_engine = wanted.by_engine(&yard, &root, engine);
+        assert_eq!(by_engine, by_steps, "index and source with {steps:?}");
+        indexes.insert(by_engine[0].clone());
     }
-    let image = outputs.index().clone();
-    let request =
-        Assembly { image, platforms: said, sources: Vec::new(), annotations: annotations.clone() };
-    let cluster = yard.block(assemble(&request, &client)).unwrap();
-
-    let request = Request {
-        recipe: Recipe { labels, annotations: annotations.clone(), ..a_recipe(&dir) },
-        platforms,
-        outputs: Outputs::new(yard.reference("laptop")).unwrap(),
-        annotations,
-        jobs: NonZeroUsize::MIN,
-        origin: Origin::Directory,
-        backend: engine::Backend::Assembler,
-    };
-    let progress: Arc<dyn Progress> = Arc::new(Silent);
-    let now = || Time(Instant::UNIX_EPOCH);
-    let run = engine::run(&request, &temp, &client, &progress, &Quiet, now);
-    let laptop = yard.block(run).unwrap().status.output.unwrap().digest.unwrap();
-    assert_eq!(cluster.digest.to_string(), laptop);
+    assert_eq!(indexes.len(), 4, "each time shows");
 }
 
 #[test]

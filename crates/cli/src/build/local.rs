@@ -1,21 +1,22 @@
 //! `portolan build run --engine local`: the embedded engine.
 
-use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use portolan_api::build::{Build, BuildRunStatus, Git, PlatformState};
+use anyhow::Context as _;
+use portolan_api::build::{Build, BuildRunStatus, Git, GitResult, PlatformState, SourceStatus};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_build::assemble::Recipe;
 use portolan_build::engine::{self, EngineError, Origin, Request, Watch};
 use portolan_build::names::Outputs;
-use portolan_build::plan::Objects;
+use portolan_build::plan::{Objects, Timestamp};
 use portolan_build::request::{self, BuildWishes, LocalBuild, LocalError, LocalSource};
 use portolan_build::steps::{
     self,
-    git::{Clone, redacted},
+    git::{Clone, Halt, redacted},
 };
+use portolan_build::workshop::{self, Workshop};
 use portolan_core::{Platform, Reference};
 use portolan_registry::progress::{Progress, Silent};
 
@@ -26,25 +27,37 @@ use crate::cluster::Cluster;
 use crate::context;
 use crate::exit::{Exit, Failure};
 use crate::format;
-use crate::image::wanted;
 use crate::progress::Mode;
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
+    tokio::select! {
+        // From the first moment on: what is cloned is left as little as what is built.
+        biased;
+        _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+        ended = to_its_end(&args, global) => ended,
+    }
+}
+
+/// Removes what somebody who was interrupted was still writing when its directory went.
+pub(super) fn tidy_up() {
+    workshop::sweep(&std::env::temp_dir());
+}
+
+async fn to_its_end(args: &Args, global: &Global) -> Result<Exit, Failure> {
+    let temp = std::env::temp_dir();
     // An empty directory to build in or clone to, where a Build says so.
-    let empty = tempfile::tempdir().map_err(|error| Failure::new(Exit::Transport, error))?;
+    let empty = Workshop::new(&temp)
+        .with_context(|| format!("cannot make a directory in {}", temp.display()))
+        .map_err(|error| Failure::new(Exit::Transport, error))?;
     let request = match args.name.is_some() || !args.here.files.is_empty() {
-        true => of_build(&args, empty.path()).await?,
-        false => of_flags(&args)?,
+        true => of_build(args, empty.path()).await?,
+        false => of_flags(args)?,
     };
     let client = context::client(global)?;
     let progress: Arc<dyn Progress> = Arc::new(Silent);
     let watch = Lines { quiet: global.progress == Mode::None };
-    let temp = std::env::temp_dir();
-    let work = engine::run(&request, &temp, &client, &progress, &watch, now);
-    let outcome = tokio::select! {
-        outcome = work => outcome.map_err(failure)?,
-        _ = tokio::signal::ctrl_c() => return Ok(Exit::Interrupted),
-    };
+    let outcome = engine::run(&request, &temp, &client, &progress, &watch, now).await;
+    let outcome = outcome.map_err(failure)?;
     args.format.print(&outcome.status, |status| table(status, &request))?;
     Ok(match (outcome.succeeded, outcome.class) {
         (true, _) => Exit::Ok,
@@ -65,15 +78,18 @@ async fn of_build(args: &Args, empty: &Path) -> Result<Request, Failure> {
             }
             _ => Failure::usage(error),
         })?;
-    let (dir, origin) = origin(args, &local, empty)?;
+    let (origin, known) = origin(args, &local, empty).await?;
     let context = local.context_dir.clone().unwrap_or_default();
     let file = local.file.as_ref().map(|file| context.join(file));
-    let (dir, file) = match origin {
+    let (dir, file) = match &origin {
         // Nothing is there yet: the engine looks when it is.
-        Origin::Artifact(_) => (dir.join(&context), file.map(|file| dir.join(file))),
+        Origin::Artifact(_) => {
+            let dir = args.here.dir.clone().unwrap_or_default();
+            (dir.join(&context), file.map(|file| dir.join(file)))
+        }
         // The Build and what it leads to may be a stranger's.
-        Origin::Directory | Origin::StoredDirectory => {
-            let inside = |path: PathBuf| engine::inside(&dir, &path).map_err(failure);
+        Origin::Directory(root) | Origin::StoredDirectory(root) => {
+            let inside = |path: PathBuf| engine::inside(root, &path).map_err(failure);
             (inside(context)?, file.map(inside).transpose()?)
         }
     };
@@ -83,15 +99,16 @@ async fn of_build(args: &Args, empty: &Path) -> Result<Request, Failure> {
             dir,
             target: args.here.target.clone().or(local.target),
             args: local.args,
-            labels: local.labels,
-            annotations: local.annotations.clone(),
             epoch: local.epoch.unwrap_or(args.here.source_date_epoch),
         },
         platforms: local.platforms,
         outputs: local.outputs,
+        labels: local.labels,
         annotations: local.annotations,
+        timestamp: local.timestamp,
         jobs: jobs(args),
         origin,
+        known,
         backend: args.here.backend.map_or(local.backend, Into::into),
     })
 }
@@ -109,28 +126,33 @@ async fn found(args: &Args) -> Result<(Build, Objects), Failure> {
 
 /// Where the source of a Build is, on this machine. A directory or artifact on the command line
 /// takes its place.
-fn origin(args: &Args, local: &LocalBuild, empty: &Path) -> Result<(PathBuf, Origin), Failure> {
+async fn origin(
+    args: &Args,
+    local: &LocalBuild,
+    empty: &Path,
+) -> Result<(Origin, SourceStatus), Failure> {
+    let nothing = SourceStatus::default;
     if let Some(source) = &args.here.source {
-        let dir = args.here.dir.clone().unwrap_or_default();
-        return Ok((dir, Origin::Artifact(Box::new(source.clone()))));
+        return Ok((Origin::Artifact(Box::new(source.clone())), nothing()));
     }
     if let Some(dir) = &args.here.dir {
-        return Ok((existing(dir)?, stored(args)));
+        return Ok((stored(args, existing(dir)?), nothing()));
     }
     match &local.source {
-        LocalSource::Nothing => Ok((empty.to_owned(), Origin::Directory)),
-        LocalSource::Artifact(reference) => {
-            Ok((PathBuf::new(), Origin::Artifact(reference.clone())))
-        }
+        LocalSource::Nothing => Ok((Origin::Directory(empty.to_owned()), nothing())),
+        LocalSource::Artifact(reference) => Ok((Origin::Artifact(reference.clone()), nothing())),
         LocalSource::Directory => Err(Failure::usage(anyhow::anyhow!(
             "the source of the Build is sent by somebody; say which directory: --dir DIR"
         ))),
-        LocalSource::Git(git) => Ok((cloned(git, empty)?, stored(args))),
+        LocalSource::Git(git) => {
+            let known = cloned(git, empty).await?;
+            Ok((stored(args, empty.to_owned()), known))
+        }
     }
 }
 
 /// Clones as a pod would; a secret is in a cluster, where only its pods see it.
-fn cloned(git: &Git, to: &Path) -> Result<PathBuf, Failure> {
+async fn cloned(git: &Git, to: &Path) -> Result<SourceStatus, Failure> {
     if let Some(secret) = &git.clone_secret {
         let error = anyhow::anyhow!(
             "the source {} needs the secret {secret} of a cluster; clone it and add --dir DIR",
@@ -148,9 +170,29 @@ fn cloned(git: &Git, to: &Path) -> Result<PathBuf, Failure> {
         rewrite: false,
     };
     let temp = std::env::temp_dir();
-    steps::git::clone(&request, &temp, &|line| format::tell(line))
-        .map_err(|error| Failure::new(Exit::Transport, error))?;
-    Ok(to.to_owned())
+    let halt = Halt::default();
+    // Whoever stops waiting for git ends it.
+    let _halted = HaltOnDrop(halt.clone());
+    let work = move || steps::git::clone_until(&request, &temp, &|line| format::tell(line), &halt);
+    let cloned = tokio::task::spawn_blocking(work).await;
+    let cloned = cloned.context("git was not waited for");
+    let cloned = cloned.map_err(|error| Failure::new(Exit::Transport, error))?;
+    let cloned = cloned.map_err(|error| Failure::new(Exit::Transport, error))?;
+    let git = GitResult {
+        commit_sha: Some(cloned.commit),
+        commit_author: Some(cloned.author),
+        branch_name: cloned.branch,
+    };
+    let timestamp = jiff::Timestamp::from_second(cloned.timestamp).ok().map(Time);
+    Ok(SourceStatus { git: Some(git), timestamp, ..SourceStatus::default() })
+}
+
+struct HaltOnDrop(Halt);
+
+impl Drop for HaltOnDrop {
+    fn drop(&mut self) {
+        self.0.now();
+    }
 }
 
 fn existing(dir: &Path) -> Result<PathBuf, Failure> {
@@ -163,8 +205,8 @@ fn existing(dir: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn stored(args: &Args) -> Origin {
-    if args.here.no_source { Origin::Directory } else { Origin::StoredDirectory }
+fn stored(args: &Args, root: PathBuf) -> Origin {
+    if args.here.no_source { Origin::Directory(root) } else { Origin::StoredDirectory(root) }
 }
 
 fn jobs(args: &Args) -> NonZeroUsize {
@@ -189,7 +231,7 @@ fn of_flags(args: &Args) -> Result<Request, Failure> {
             }
             (dir.unwrap_or_default(), Origin::Artifact(Box::new(source.clone())))
         }
-        (None, Some(dir)) => (existing(&dir)?, stored(args)),
+        (None, Some(dir)) => (existing(&dir)?, stored(args, dir)),
         (None, None) => {
             let error = anyhow::anyhow!(
                 "nothing says what is built; give --dir DIR, --source REF or --file BUILD.yaml"
@@ -200,23 +242,31 @@ fn of_flags(args: &Args) -> Result<Request, Failure> {
     let missing = |flag: &str| Failure::usage(anyhow::anyhow!("{flag} is missing"));
     let output = args.wished.output_image.as_ref().ok_or_else(|| missing("--output REF"))?;
     let outputs = Outputs::parse(output).map_err(Failure::usage)?;
-    let annotations: BTreeMap<String, String> =
-        args.wished.output_image_annotation.iter().cloned().collect();
+    let wishes = args.wished.wishes();
+    let settings = wishes.output;
+    let created = plan_settings().created;
+    let timestamp = Timestamp::read(settings.timestamp.as_deref(), created).ok_or_else(|| {
+        let error = anyhow::anyhow!(
+            "--output-timestamp is Zero, SourceTimestamp, BuildTimestamp or seconds since 1970"
+        );
+        Failure::usage(error)
+    })?;
     Ok(Request {
         recipe: Recipe {
             dir,
             file,
             target: here.target.clone(),
             args: args.wished.build_args.iter().cloned().collect(),
-            labels: args.wished.output_image_label.iter().cloned().collect(),
-            annotations: annotations.clone(),
             epoch: here.source_date_epoch,
         },
         platforms: platforms(&args.wished.platforms)?,
         outputs,
-        annotations,
+        labels: settings.labels,
+        annotations: settings.annotations,
+        timestamp,
         jobs: jobs(args),
         origin,
+        known: SourceStatus::default(),
         backend: args.here.backend.map(Into::into).unwrap_or_default(),
     })
 }
@@ -224,7 +274,6 @@ fn of_flags(args: &Args) -> Result<Request, Failure> {
 fn platforms(asked: &[Platform]) -> Result<Vec<Platform>, Failure> {
     let mut platforms: Vec<Platform> = Vec::new();
     for platform in asked {
-        wanted::warn(platform);
         let platform = platform.normalised();
         if platforms.contains(&platform) {
             return Err(Failure::usage(anyhow::anyhow!("--platform {platform} is there twice")));

@@ -42,7 +42,13 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
         Command::Create(args) => context::wait(create::run(args)),
-        Command::Run(args) => context::work(run::run(args, global)),
+        Command::Run(args) => {
+            let ended = context::work(run::run(args, global));
+            if let Ok(Exit::Interrupted) = ended {
+                local::tidy_up();
+            }
+            ended
+        }
         Command::Plan(args) => plan::run(&args),
         Command::Upload(args) => context::work(upload::run(args, global)),
         Command::List(args) => context::wait(list::run(args)),

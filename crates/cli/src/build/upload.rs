@@ -12,6 +12,7 @@ use portolan_build::request::pods::{self, Upload};
 use portolan_build::request::progress::{self, Outcome};
 use portolan_build::request::{self, BuildWishes};
 use portolan_build::source::{self, Announced, Packed};
+use portolan_build::workshop::Workshop;
 use portolan_core::{LayoutReference, Reference};
 use portolan_registry::copy::{CopyOptions, copy};
 use portolan_registry::layout::Layout;
@@ -163,8 +164,8 @@ async fn begin(cluster: &Cluster, run: &BuildRun, args: &Args) -> Result<BuildRu
 }
 
 /// Packs a directory as it is sent; the layout goes with the first value.
-async fn pack(dir: &Path) -> Result<(tempfile::TempDir, Packed), Failure> {
-    let staged = tempfile::Builder::new().prefix("portolan-upload-").tempdir();
+async fn pack(dir: &Path) -> Result<(Workshop, Packed), Failure> {
+    let staged = Workshop::new(&std::env::temp_dir());
     let staged = staged
         .context("cannot make a temporary directory")
         .map_err(|error| Failure::new(Exit::Transport, error))?;
@@ -182,7 +183,7 @@ async fn pack(dir: &Path) -> Result<(tempfile::TempDir, Packed), Failure> {
 
 async fn push(
     packed: &Packed,
-    staged: &tempfile::TempDir,
+    staged: &Workshop,
     to: &Reference,
     global: &Global,
 ) -> Result<(), Failure> {
@@ -204,7 +205,7 @@ async fn push(
 async fn send(
     cluster: &Cluster,
     run: &BuildRun,
-    staged: &tempfile::TempDir,
+    staged: &Workshop,
     packed: &Packed,
 ) -> Result<(), Failure> {
     let name = run.name_any();
@@ -256,7 +257,7 @@ async fn stream(
     cluster: &Cluster,
     pod: &str,
     container: &str,
-    staged: &tempfile::TempDir,
+    staged: &Workshop,
     packed: &Packed,
 ) -> Result<(), Failure> {
     let trouble = |error: anyhow::Error| Failure::new(Exit::Transport, error);

@@ -66,8 +66,6 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<Results, Stopped
         file: said(&args.file).map(|file| args.context.join(file)),
         target: said(&args.target),
         args: args.build_args.iter().cloned().collect(),
-        labels: Default::default(),
-        annotations: Default::default(),
         epoch: args.source_date_epoch,
     };
     let built = recipe::assemble(recipe, &platform, &args.output, &super::temp(), &client).await?;

@@ -95,7 +95,7 @@ fn temp() -> PathBuf {
 pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
         Command::Git(args) => finish(&args.errors, git::run(&args)),
-        Command::WaitUpload(args) => finish(&Errors::none(), upload::run(&args)),
+        Command::WaitUpload(args) => finish(&args.errors, upload::run(&args)),
         Command::ReceiveUpload(args) => context::work(receive::run(args)),
         Command::SourcePush(args) => work(&args.errors, source::push(&args, global)),
         Command::SourcePull(args) => work(&args.errors, source::pull(&args, global)),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use portolan_build::steps::{Results, upload};
 
-use super::Stopped;
+use super::{Errors, Stopped};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -21,6 +21,8 @@ pub(crate) struct Args {
     /// How long to wait, such as 90s or 5m; a second or less is a minute
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
+    #[command(flatten)]
+    pub(super) errors: Errors,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

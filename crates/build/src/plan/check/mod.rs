@@ -55,23 +55,35 @@ pub(super) fn source(source: &Source, refusals: &mut Refusals) {
 }
 
 /// When an image says it was made.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Timestamp {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Timestamp {
     /// As the tool that builds it says.
+    #[default]
     Untouched,
-    /// Then.
+    /// Then: seconds since 1970.
     At(i64),
     /// When the source was last changed.
     Source,
 }
 
+impl Timestamp {
+    /// What `output.timestamp` means for a run that was made then; none where it means nothing.
+    pub fn read(text: Option<&str>, created: i64) -> Option<Self> {
+        Some(match text {
+            None | Some("") => Self::Untouched,
+            Some("Zero") => Self::At(0),
+            Some("BuildTimestamp") => Self::At(created),
+            Some("SourceTimestamp") => Self::Source,
+            Some(text) => Self::At(text.parse().ok()?),
+        })
+    }
+}
+
 /// Reads `output.timestamp`.
 pub(super) fn timestamp(effective: &Effective, created: i64, refusals: &mut Refusals) -> Timestamp {
-    match effective.output.timestamp.as_deref() {
-        None | Some("") => Timestamp::Untouched,
-        Some("Zero") => Timestamp::At(0),
-        Some("BuildTimestamp") => Timestamp::At(created),
-        Some("SourceTimestamp") => {
+    let text = effective.output.timestamp.as_deref();
+    match Timestamp::read(text, created) {
+        Some(Timestamp::Source) => {
             let timed = effective
                 .source
                 .as_ref()
@@ -84,18 +96,17 @@ pub(super) fn timestamp(effective: &Effective, created: i64, refusals: &mut Refu
             }
             Timestamp::Source
         }
-        Some(text) => match text.parse() {
-            Ok(seconds) => Timestamp::At(seconds),
-            Err(_) => {
-                refusals.add(
-                    Reason::OutputTimestampNotValid,
-                    format!(
-                        "output.timestamp {text:?} is not Zero, SourceTimestamp, BuildTimestamp or a whole number of seconds since 1970"
-                    ),
-                );
-                Timestamp::Untouched
-            }
-        },
+        Some(found) => found,
+        None => {
+            let text = text.unwrap_or_default();
+            refusals.add(
+                Reason::OutputTimestampNotValid,
+                format!(
+                    "output.timestamp {text:?} is not Zero, SourceTimestamp, BuildTimestamp or a whole number of seconds since 1970"
+                ),
+            );
+            Timestamp::Untouched
+        }
     }
 }
 

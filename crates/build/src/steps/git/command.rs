@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use super::credentials::Credentials;
 use super::failed;
+use super::halt::{Halt, Pipes};
 use super::reason::{EXIT_TOOL, OTHER};
 use super::url::{GitUrl, Transport, redacted};
 use crate::steps::StepError;
@@ -32,6 +33,7 @@ pub(super) struct Git<'a> {
     ssh: Option<&'a str>,
     work: &'a Path,
     log: Log<'a>,
+    halt: &'a Halt,
 }
 
 impl<'a> Git<'a> {
@@ -40,7 +42,7 @@ impl<'a> Git<'a> {
         url: &GitUrl,
         credentials: &'a Credentials,
         work: &'a Path,
-        log: Log<'a>,
+        (log, halt): (Log<'a>, &'a Halt),
     ) -> Self {
         let fixed = [
             // The directory may be another user's, who made the volume.
@@ -60,7 +62,7 @@ impl<'a> Git<'a> {
             fixed.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         config.extend(credentials.config.iter().cloned());
         let allowed = url.allowed();
-        Self { target, allowed, config, ssh: credentials.ssh.as_deref(), work, log }
+        Self { target, allowed, config, ssh: credentials.ssh.as_deref(), work, log, halt }
     }
 
     pub(super) fn target(&self) -> &Path {
@@ -129,14 +131,14 @@ impl<'a> Git<'a> {
     pub(super) fn try_run(&self, args: &[&str]) -> Result<Ran, StepError> {
         (self.log)(&format!("git {}", redacted(&args.join(" "))));
         let io = |source| StepError::local(OTHER, format!("cannot run git {}", args[0]), source);
-        let mut child =
-            self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(io)?;
-        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let mut command = self.command(args);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let Pipes { out, err } = self.halt.start(&mut command).map_err(io)?;
         let (stdout, stderr) = std::thread::scope(|scope| {
             let err = scope.spawn(move || said(err));
             (said(out), err.join().unwrap_or_default())
         });
-        let status = child.wait().map_err(io)?;
+        let status = self.halt.wait().map_err(io)?;
         let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
         Ok(Ran { succeeded: status.success(), code, stdout, stderr: redacted(&stderr) })
     }

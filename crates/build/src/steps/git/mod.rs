@@ -6,6 +6,7 @@
 
 mod command;
 mod credentials;
+mod halt;
 mod reason;
 mod url;
 
@@ -15,6 +16,7 @@ use super::StepError;
 use super::source::workshop;
 
 pub use command::Log;
+pub use halt::Halt;
 pub use reason::{EXIT_AUTH, EXIT_NO_TARGET, EXIT_NO_URL, EXIT_TOOL, classify};
 pub use url::{GitUrl, Transport, redacted};
 
@@ -65,6 +67,16 @@ enum Wanted {
 
 /// Clones; everything that is worked with beside the target is in `temp` and goes.
 pub fn clone(request: &Clone, temp: &Path, log: Log<'_>) -> Result<Cloned, StepError> {
+    clone_until(request, temp, log, &Halt::default())
+}
+
+/// The same, unless it is halted.
+pub fn clone_until(
+    request: &Clone,
+    temp: &Path,
+    log: Log<'_>,
+    halt: &Halt,
+) -> Result<Cloned, StepError> {
     if request.url.trim().is_empty() {
         return Err(StepError::new(OTHER, EXIT_NO_URL, "--url is empty"));
     }
@@ -79,7 +91,7 @@ pub fn clone(request: &Clone, temp: &Path, log: Log<'_>) -> Result<Cloned, StepE
     let work = workshop(temp, OTHER)?;
     let credentials =
         Credentials::read(request.secret.as_deref(), &url, request.rewrite, work.path())?;
-    let git = Git::new(&request.target, &url, &credentials, work.path(), log);
+    let git = Git::new(&request.target, &url, &credentials, work.path(), (log, halt));
     git.check_tools(&url, &credentials)?;
     std::fs::create_dir_all(&request.target).map_err(|source| {
         StepError::local(OTHER, format!("cannot make {}", request.target.display()), source)

@@ -197,23 +197,27 @@ mod tests {
 
     #[test]
     fn what_would_run_a_program_or_be_an_option_is_refused() {
-        for text in [
-            "--upload-pack=touch /tmp/x",
-            "ext::sh -c touch",
-            "ext::sh",
-            "fd::17",
-            "-oProxyCommand=x:y",
-            "ssh://-oProxyCommand=x/y",
-            "git@-oProxyCommand=x:y",
-            "/srv/repository",
-            "../repository",
-            "https:///path",
-            "javascript://x/y",
-            "https://host/a b",
-            "https://host/a\nb",
-            "plain",
+        for (text, why) in [
+            ("--upload-pack=touch", "begins with a dash"),
+            ("-oProxyCommand=x:y", "begins with a dash"),
+            ("ext::sh", "would run a program"),
+            ("fd::17", "would run a program"),
+            ("ssh://-oProxyCommand=x/y", "host begins with a dash"),
+            ("ssh://git@-oProxyCommand=x/y", "host begins with a dash"),
+            ("git@-oProxyCommand=x:y", "host begins with a dash"),
+            ("/srv/repository", "use https:// or ssh://"),
+            ("../repository", "use https:// or ssh://"),
+            ("plain", "use https:// or ssh://"),
+            ("./a:b", "use https:// or ssh://"),
+            ("https:///path", "no host"),
+            ("javascript://x/y", "use https, ssh, http, git or file"),
+            ("ext::sh -c touch", "spaces or control"),
+            ("https://host/a b", "spaces or control"),
+            ("https://host/a\nb", "spaces or control"),
         ] {
-            assert_eq!(GitUrl::parse(text).unwrap_err().exit, 2, "{text}");
+            let error = GitUrl::parse(text).unwrap_err();
+            assert_eq!(error.exit, 2, "{text}");
+            assert!(error.to_string().contains(why), "{text}: {error}");
         }
     }
 

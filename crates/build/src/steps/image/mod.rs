@@ -179,6 +179,24 @@ impl Staged<'_> {
     }
 }
 
+/// Changes an image of a layout there, as a cluster changes what a strategy left; returns what it is now.
+pub(crate) async fn change(
+    layout: &Layout,
+    image: &Digest,
+    changes: &Changes,
+) -> Result<(Descriptor, Option<u64>), StepError> {
+    let place = Place::Layout(layout.clone());
+    let top = place
+        .manifest(&Target::Digest(*image))
+        .await
+        .map_err(|source| StepError::image(REASON, format!("cannot read {image}"), source))?;
+    let top = match changes.is_empty() {
+        true => top,
+        false => mutate::apply(&place, &place, top, changes).await?,
+    };
+    Ok((top.descriptor, size(&top.document)))
+}
+
 /// Configuration and layers of one image.
 fn size(document: &Document) -> Option<u64> {
     match document {

@@ -1,0 +1,191 @@
+//! `portolan build run` on this machine, ended in the middle: nothing stays.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod support;
+
+use std::collections::BTreeSet;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use support::{Server, portolan};
+
+/// Somebody who takes every connection and never says anything.
+struct Silence(String);
+
+impl Silence {
+    fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        std::thread::spawn(move || {
+            let mut open = Vec::new();
+            for connection in listener.incoming() {
+                open.push(connection);
+            }
+        });
+        Self(address)
+    }
+}
+
+struct Site {
+    home: tempfile::TempDir,
+}
+
+impl Site {
+    fn new() -> Self {
+        let site = Self { home: tempfile::tempdir().unwrap() };
+        std::fs::create_dir(site.temp()).unwrap();
+        let app = site.home.path().join("app");
+        std::fs::create_dir(&app).unwrap();
+        std::fs::write(app.join("Containerfile"), "FROM scratch\nCOPY app /app\n").unwrap();
+        std::fs::write(app.join("app"), "x".repeat(100_000)).unwrap();
+        site
+    }
+
+    fn temp(&self) -> PathBuf {
+        self.home.path().join("tmp")
+    }
+
+    fn command(&self, address: &str) -> Command {
+        let mut command = portolan(self.home.path());
+        command
+            .env("TMPDIR", self.temp())
+            .args(["build", "run", "--engine", "local", "--platform", "linux/amd64", "--dir"])
+            .arg(self.home.path().join("app"))
+            .arg("--output")
+            .arg(format!("{address}/team/app:1"))
+            .stdout(Stdio::null());
+        command
+    }
+
+    /// Everything below the directory for temporary files.
+    fn left(&self) -> Vec<PathBuf> {
+        let (mut all, mut open) = (Vec::new(), vec![self.temp()]);
+        while let Some(dir) = open.pop() {
+            for entry in std::fs::read_dir(dir).into_iter().flatten() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    open.push(path.clone());
+                }
+                all.push(path);
+            }
+        }
+        all
+    }
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !condition() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// A build at work: its image is there, and nobody takes it.
+fn stuck(site: &Site, address: &str) -> Child {
+    let before = layouts(site);
+    let child = site.command(address).stderr(Stdio::null()).spawn().unwrap();
+    until("the image", || layouts(site) > before);
+    child
+}
+
+/// How many have images that are put together.
+fn layouts(site: &Site) -> usize {
+    let dirs = site.left().into_iter().filter(|path| is_blob(path));
+    dirs.map(|path| path.parent().unwrap().to_owned()).collect::<BTreeSet<_>>().len()
+}
+
+fn is_blob(path: &Path) -> bool {
+    path.parent().is_some_and(|dir| dir.ends_with("blobs/sha256"))
+}
+
+fn pid(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed()).unwrap()
+}
+
+#[test]
+fn what_a_killed_run_leaves_is_removed_by_the_next() {
+    let (site, silence) = (Site::new(), Silence::new());
+    let mut killed = stuck(&site, &silence.0);
+    let mut living = stuck(&site, &silence.0);
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    assert_eq!(layouts(&site), 2, "it was killed: {:?}", site.left());
+    let server = Server::start(site.home.path(), &site.home.path().join("data"), &[]);
+    assert!(site.command(&server.address).status().unwrap().success());
+    assert_eq!(layouts(&site), 1, "the other still works in its own: {:?}", site.left());
+    living.kill().unwrap();
+    living.wait().unwrap();
+    assert!(site.command(&server.address).status().unwrap().success());
+    assert_eq!(site.left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn an_interrupted_run_leaves_nothing_behind() {
+    let (site, silence) = (Site::new(), Silence::new());
+    let mut child = stuck(&site, &silence.0);
+    kill_process(pid(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(site.left(), Vec::<PathBuf>::new());
+}
+
+/// Also while git waits for an answer: it ends, too.
+#[test]
+fn an_interrupted_clone_leaves_nothing_behind() {
+    let (site, silence) = (Site::new(), Silence::new());
+    let strategy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/strategies/portolan.yaml");
+    let build = site.home.path().join("build.yaml");
+    let url = format!("git://{}/app.git", silence.0);
+    std::fs::write(
+        &build,
+        format!(
+            "apiVersion: shipwright.io/v1beta1\nkind: Build\nmetadata: {{name: app}}\nspec:\n  \
+             source: {{type: Git, git: {{url: '{url}'}}}}\n  \
+             strategy: {{name: portolan, kind: ClusterBuildStrategy}}\n  \
+             output: {{image: '{}/app:1', platforms: [{{os: linux, arch: amd64}}]}}\n",
+            silence.0
+        ),
+    )
+    .unwrap();
+    let mut child = portolan(site.home.path())
+        .env("TMPDIR", site.temp())
+        .args(["build", "run", "--engine", "local", "-f", strategy, "-f"])
+        .arg(&build)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    // git has the URL in its settings, and asks for what is there.
+    until("git to ask", || {
+        programs(&url).iter().any(|line| line.contains("ls-remote")) || asks(&site)
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    kill_process(pid(&child), Signal::INT).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert_eq!(site.left(), Vec::<PathBuf>::new());
+    until("git to end", || programs(&site.temp().display().to_string()).is_empty());
+}
+
+/// Whether a repository is there that knows where it comes from.
+fn asks(site: &Site) -> bool {
+    site.left().iter().any(|path| {
+        path.ends_with(".git/config")
+            && std::fs::read_to_string(path).is_ok_and(|text| text.contains("git://"))
+    })
+}
+
+/// Command lines and directories of programs that name this.
+fn programs(text: &str) -> Vec<String> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter_map(|entry| {
+        entry.file_name().to_str()?.parse::<u32>().ok()?;
+        let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        let dir = std::fs::read_link(entry.path().join("cwd")).unwrap_or_default();
+        let whole = format!("{line} {}", dir.display());
+        (line.starts_with("git") && whole.contains(text)).then_some(whole)
+    });
+    all.collect()
+}
