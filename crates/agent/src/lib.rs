@@ -14,7 +14,6 @@
 //! | `report` | telling a control plane and a Kubernetes node |
 //! | `mirror` | the verified cache as a read-only registry |
 //! | `run` | all of it together |
-//! | `logging` | lines of text or JSON |
 //! | `id` | names of instances |
 //! | `reason` | why something did not work, in words that others match on |
 //! | `metrics` | what is counted |
@@ -38,7 +37,6 @@ pub mod guest;
 pub mod id;
 pub mod image;
 pub mod instances;
-pub mod logging;
 pub mod metrics;
 pub mod mirror;
 pub mod openapi;

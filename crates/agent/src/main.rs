@@ -5,9 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use portolan_agent::logging::{self, LogFormat};
 use portolan_agent::run;
-use tokio::signal::unix::{SignalKind, signal};
+use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
 use tokio_util::sync::CancellationToken;
 
 /// Run digest-pinned images in microVMs from a verified cache
@@ -51,36 +50,12 @@ fn main() -> ExitCode {
 }
 
 fn start(args: Args) -> anyhow::Result<()> {
-    logging::start(args.log_format)?;
+    start_logging("portolan_agent", args.log_format)?;
     let config = run::configure(args.config.as_deref(), args.root, args.socket)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("start the async runtime")?.block_on(async {
         let shutdown = CancellationToken::new();
-        watch_signals(shutdown.clone())?;
+        end_on_signals(shutdown.clone())?;
         run::run(config, shutdown).await.map_err(anyhow::Error::new)
     })
-}
-
-/// The first signal ends in order, the second at once.
-fn watch_signals(shutdown: CancellationToken) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("watch for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("watch for SIGINT")?;
-    tokio::spawn(async move {
-        let mut asked = 0;
-        loop {
-            let code = tokio::select! {
-                _ = terminate.recv() => 143,
-                _ = interrupt.recv() => 130,
-            };
-            asked += 1;
-            if asked > 1 {
-                tracing::warn!("ended at once");
-                #[allow(clippy::exit, reason = "whoever asks twice does not want to wait")]
-                std::process::exit(code);
-            }
-            tracing::info!("ending; once more ends at once");
-            shutdown.cancel();
-        }
-    });
-    Ok(())
 }

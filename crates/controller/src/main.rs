@@ -7,14 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use portolan_controller::Settings;
-use tokio::signal::unix::{SignalKind, signal};
+use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
-
-/// What to log, in the words of tracing's filters.
-const VARIABLE: &str = "PORTOLAN_LOG";
-/// When nobody says: what the controller does, and what goes wrong elsewhere.
-const DEFAULT: &str = "warn,portolan_controller=info";
 
 /// Run the Builds of a cluster: classes, Builds and BuildRuns, on Tekton
 #[derive(Debug, Parser)]
@@ -49,16 +43,6 @@ struct Args {
     log_format: LogFormat,
 }
 
-/// How a line of the log looks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum LogFormat {
-    /// For people
-    #[default]
-    Text,
-    /// For programs
-    Json,
-}
-
 #[allow(clippy::print_stderr, reason = "the last words of a program")]
 fn main() -> ExitCode {
     match start(Args::parse()) {
@@ -71,7 +55,7 @@ fn main() -> ExitCode {
 }
 
 fn start(args: Args) -> anyhow::Result<()> {
-    log(args.log_format)?;
+    start_logging("portolan_controller", args.log_format)?;
     let settings = Settings {
         kubeconfig: args.kubeconfig,
         step_image: args.step_image,
@@ -84,42 +68,7 @@ fn start(args: Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     runtime.context("start the async runtime")?.block_on(async {
         let ending = CancellationToken::new();
-        watch_signals(ending.clone())?;
+        end_on_signals(ending.clone())?;
         Ok(portolan_controller::run(settings, ending).await?)
     })
-}
-
-fn log(format: LogFormat) -> anyhow::Result<()> {
-    let wanted = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
-    let filter = EnvFilter::builder().parse(wanted.as_deref().unwrap_or(DEFAULT));
-    let filter = filter.with_context(|| {
-        format!("{VARIABLE} is not a filter such as \"portolan_controller=debug\"")
-    })?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => builder.with_ansi(false).init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
-    Ok(())
-}
-
-/// The first signal ends in order, the second at once.
-fn watch_signals(ending: CancellationToken) -> anyhow::Result<()> {
-    let mut terminate = signal(SignalKind::terminate()).context("watch for SIGTERM")?;
-    let mut interrupt = signal(SignalKind::interrupt()).context("watch for SIGINT")?;
-    tokio::spawn(async move {
-        let code = tokio::select! {
-            _ = terminate.recv() => 143,
-            _ = interrupt.recv() => 130,
-        };
-        tracing::info!("ending; once more ends at once");
-        ending.cancel();
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        #[allow(clippy::exit, reason = "whoever asks twice does not want to wait")]
-        std::process::exit(code);
-    });
-    Ok(())
 }

@@ -46,5 +46,5 @@ pub use testbed::{
     portolan_verifier, step_image, tool,
 };
 pub use tree::{Node, Tree, differences, read_tree};
-pub use verifier::{KEY_PASSWORD, Verifier, gatekeepers_secret};
+pub use verifier::{KEY_PASSWORD, POLICY, Verifier, gatekeepers_secret};
 pub use wait::wait_for;

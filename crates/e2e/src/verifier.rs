@@ -27,7 +27,7 @@ const NAMES: &str = "subjectAltName=DNS:portolan-verifier.portolan-system,DNS:po
 
 /// Who must have signed what: all of it, by this run's key, for machines like the verifier's where
 /// a pod says nothing.
-const POLICY: &str = "\
+pub const POLICY: &str = "\
 version: 1
 signers:
   release: { keys: { files: [release.pub] } }
@@ -107,6 +107,17 @@ impl Verifier {
             ensure!(pods.len() == ready && ready == replicas as usize, "{pods:#?}");
             Ok(())
         })
+    }
+
+    /// Changes its policy, and waits until it answers by the new one. To be called with the turn to write.
+    pub fn follow(&self, policy: &str) -> Result<()> {
+        let data = json!({ "data": { "policy.yaml": policy } }).to_string();
+        let object = ["patch", "configmap", "portolan-policy", "--namespace", NAMESPACE];
+        let patch = [&object[..], &["--type=merge", "--patch", &data]].concat();
+        Testbed::get().kubectl(&patch)?;
+        // A pod that is there sees a changed ConfigMap only after a minute or two.
+        self.scale(0)?;
+        self.scale(1)
     }
 
     /// The private key that the policy asks for, under [`KEY_PASSWORD`].

@@ -306,3 +306,75 @@ fn while_the_verifier_is_down_nothing_is_admitted() -> Result<()> {
     }
     Ok(())
 }
+
+/// A machine of another kind that nobody started: the API server knows it, and so does the verifier.
+struct OtherNode(&'static str);
+
+impl OtherNode {
+    const NAME: &'static str = "admission-other-node";
+
+    fn join(architecture: &'static str) -> Result<Self> {
+        Testbed::get().apply(&json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": { "name": Self::NAME, "labels": {
+                "kubernetes.io/os": "linux", "kubernetes.io/arch": architecture } },
+            "spec": { "unschedulable": true,
+                      "taints": [{ "key": "portolan.dev/test", "effect": "NoSchedule" }] },
+        }))?;
+        Ok(Self(architecture))
+    }
+}
+
+impl Drop for OtherNode {
+    fn drop(&mut self) {
+        let _ = Testbed::get().kubectl(&["delete", "node", Self::NAME, "--ignore-not-found"]);
+    }
+}
+
+/// With `platforms: nodes`, a pod that says nothing of where it runs is looked at for every kind of
+/// node that there is.
+#[test]
+fn where_a_pod_says_nothing_it_is_looked_at_for_every_node() -> Result<()> {
+    let verifier = Verifier::get();
+    // Before it changes its mind; and a namespace each.
+    let mut fronts = Vec::new();
+    for front in Front::ALL {
+        fronts.push((front, front.namespace()?));
+    }
+    let [here, other, _] = architectures();
+    // Gatekeeper keeps answers for minutes, so each question is about an image of its own.
+    let fresh = |name: &str, signed: &[&str]| {
+        let copy = Copy::new(name);
+        copy.sign(&copy.tagged());
+        for one in signed {
+            copy.sign(&format!("{}@{}", copy.repository(), child(one)));
+        }
+        copy.reference()
+    };
+    let _turn = verifier.turn.write().unwrap_or_else(PoisonError::into_inner);
+    verifier.follow(&portolan_e2e::POLICY.replace("platforms: host", "platforms: nodes"))?;
+    let checked = (|| -> Result<()> {
+        for (n, (front, namespace)) in fronts.iter().enumerate() {
+            let ask = |image: &str| namespace.try_create(pod(image, json!({})));
+            admitted(&ask(&fresh(&format!("nodes-{n}-alone"), &[here]))?);
+            let node = OtherNode::join(other)?;
+            // It is watched: known within a moment.
+            std::thread::sleep(std::time::Duration::from_secs(3));
+            let said = ask(&fresh(&format!("nodes-{n}-one"), &[here]))?;
+            let why = front.refusal(&said)?;
+            assert!(
+                why.contains(&child(node.0)) && !why.contains(&child(here)),
+                "{front:?}: {why}"
+            );
+            admitted(&ask(&fresh(&format!("nodes-{n}-both"), &[here, other]))?);
+            // Who says where it runs is looked at for that alone.
+            let selector = json!({ "nodeSelector": { "kubernetes.io/arch": here } });
+            let image = fresh(&format!("nodes-{n}-said"), &[here]);
+            admitted(&namespace.try_create(pod(&image, selector))?);
+        }
+        Ok(())
+    })();
+    // Before anything is said of it: the others need it as it was.
+    verifier.follow(portolan_e2e::POLICY)?;
+    checked
+}

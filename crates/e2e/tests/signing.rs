@@ -150,3 +150,48 @@ fn a_key_of_cosign_is_a_key_of_ours() {
         assert_eq!(public.trim(), ours.trim(), "{version}");
     }
 }
+
+/// Keys of the other kinds, made by openssl and imported by cosign: what it signs with them we verify,
+/// and what we sign with them it verifies.
+#[test]
+fn keys_of_other_kinds_are_keys_of_both() {
+    let bench = Bench::on(RegistryKind::Embedded);
+    bench.make_key("other");
+    let none: [&str; 0] = [];
+    for (kind, make) in [
+        ("p384", &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-384"][..]),
+        ("rsa", &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:3072"][..]),
+        ("ed25519", &["-algorithm", "ed25519"][..]),
+    ] {
+        let pem = bench.path(&format!("{kind}.pem"));
+        let mut openssl = Command::new(portolan_e2e::tool("openssl"));
+        ok(openssl.arg("genpkey").args(make).args(["-out", &pem]));
+        for (version, flags) in
+            [("cosign", &["--use-signing-config=false", "--yes"][..]), ("cosign2", &["--yes"][..])]
+        {
+            let prefix = format!("{kind}-{version}");
+            let (key, public) = (format!("{prefix}.key"), bench.path(&format!("{prefix}.pub")));
+            let import = ["import-key-pair", "--key", &pem, "--output-key-prefix", &prefix];
+            ok(&mut bench.cosign(version, &[&import]));
+            let theirs = bench.image(&format!("{prefix}-theirs"));
+            let sign = ["sign", "--recursive", "--key", &key, "--tlog-upload=false"];
+            ok(&mut bench.cosign(version, &[&sign, flags, &[&theirs]]));
+            for (key, code) in [(&public, 0), (&bench.path("other.pub"), 1)] {
+                let args = ["verify", "image", &theirs, "--key", key, "--all-platforms"];
+                let output = run(portolan().args(args)).expect("portolan starts");
+                assert_eq!(output.code, Some(code), "{prefix}: {output}");
+            }
+            let ours = bench.image(&format!("{prefix}-ours"));
+            let private = bench.path(&key);
+            ok(secret(portolan().args(["sign", &ours, "--key", &private, "--form", "simple"])));
+            // As the guide says: cosign takes SHA-256 for granted, whatever the key.
+            let told = ["--signature-digest-algorithm", "sha384"];
+            let told = if kind == "p384" { &told[..] } else { &none[..] };
+            let verify = ["verify", "--key", &public, "--insecure-ignore-tlog=true"];
+            let root = ["--trusted-root", "root.json"];
+            let output = run(&mut bench.cosign(version, &[&verify, &root, told, &[&ours]]));
+            let output = output.expect("cosign starts");
+            assert_eq!(output.code, Some(0), "{prefix}: {output}");
+        }
+    }
+}

@@ -226,7 +226,7 @@ impl Copy {
         self.sign_with(&self.tagged(), &["--recursive"]);
     }
 
-    fn sign(&self, reference: &str) {
+    pub(crate) fn sign(&self, reference: &str) {
         self.sign_with(reference, &[]);
     }
 

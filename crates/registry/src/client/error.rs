@@ -116,6 +116,12 @@ pub enum Failure {
         /// The bound.
         limit: usize,
     },
+    /// Too much is held already.
+    #[error("there is no room for the answer: {limit} bytes of others are being looked at")]
+    NoRoom {
+        /// The bound.
+        limit: usize,
+    },
     /// Not a manifest or index.
     #[error("what came is not a manifest or index")]
     Document(#[source] ParseManifestError),
@@ -362,6 +368,7 @@ impl Failure {
             | Self::Stalled { .. }
             | Self::InsecureRedirect { .. }
             | Self::TooManyRedirects { .. }
+            | Self::NoRoom { .. }
             | Self::LostRace { .. } => ErrorClass::Transport,
             Self::Credentials { source, .. } => source.class(),
             Self::Token { source, .. } => source.class(),

@@ -1,7 +1,9 @@
 //! Manifests and indexes: resolve, read, write, delete.
 
-use ::http::Method;
+use std::sync::LazyLock;
+
 use ::http::header::{ACCEPT, CONTENT_TYPE};
+use ::http::{HeaderValue, Method};
 use bytes::Bytes;
 use portolan_core::manifest::MAX_MANIFEST_BYTES;
 use portolan_core::{Descriptor, Digest, Document, Tag, Target, media_type};
@@ -182,8 +184,13 @@ fn manifest_url(endpoint: &Endpoint, target: &Target) -> url::Url {
 }
 
 fn manifest_call(method: Method, endpoint: &Endpoint, target: &Target) -> Call<'static> {
-    Call::new(method, manifest_url(endpoint, target), Access::Pull)
-        .header(ACCEPT, &media_type::ACCEPTED.join(", "))
+    static ACCEPTED: LazyLock<HeaderValue> = LazyLock::new(|| {
+        let all = media_type::ACCEPTED.join(", ");
+        HeaderValue::from_str(&all).expect("names of types are visible letters")
+    });
+    let mut call = Call::new(method, manifest_url(endpoint, target), Access::Pull);
+    call.headers.insert(ACCEPT, ACCEPTED.clone());
+    call
 }
 
 fn announced(answer: &Answer) -> Option<Digest> {
@@ -223,10 +230,15 @@ fn fetched(answer: &Answer, target: &Target) -> Result<Fetched, Failure> {
         let actual = Digest::of(expected.algorithm(), bytes);
         if actual == expected { Ok(expected) } else { Err(Failure::digest(expected, actual)) }
     };
-    let announced = announced(answer).map(check).transpose()?;
-    let digest = match target {
-        Target::Digest(asked) => check(*asked)?,
-        Target::Tag(_) => announced.unwrap_or_else(|| Digest::sha256(bytes)),
+    let digest = match (target, announced(answer)) {
+        // Hashed once where both are the same.
+        (Target::Digest(asked), Some(announced)) if *asked == announced => check(*asked)?,
+        (Target::Digest(asked), announced) => {
+            announced.map(check).transpose()?;
+            check(*asked)?
+        }
+        (Target::Tag(_), Some(announced)) => check(announced)?,
+        (Target::Tag(_), None) => Digest::sha256(bytes),
     };
     let declared = answer.header("content-type").map(headers::media_type);
     let document = Document::parse(bytes, declared.as_deref()).map_err(Failure::Document)?;

@@ -24,6 +24,7 @@ mod manifests;
 mod pages;
 mod referrers;
 mod retry;
+mod room;
 mod secret;
 mod settings;
 mod source;
@@ -40,6 +41,7 @@ use tokio::sync::Semaphore;
 
 use self::auth::AuthState;
 use self::http::{Connections, Endpoint, api_url};
+pub(crate) use self::room::Taken;
 
 pub use answer::ErrorBody;
 pub use credentials::{
@@ -48,6 +50,7 @@ pub use credentials::{
 pub use download::BlobStream;
 pub use error::{ClientError, Failure};
 pub use login::LoginCheck;
+pub use room::Room;
 pub use secret::Secret;
 pub use settings::{
     ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, Settings, SettingsError,
@@ -179,6 +182,13 @@ impl Remote {
     /// The registry this repository is in.
     pub fn registry(&self) -> &Host {
         &self.upstream.host
+    }
+
+    /// Takes room for a blob that is to be read whole.
+    pub(crate) async fn room_for(&self, descriptor: &Descriptor) -> Result<Taken, ClientError> {
+        let Some(room) = self.shared.settings.room() else { return Ok(Taken::default()) };
+        let step = Step::ReadBlob(descriptor.digest);
+        room.wait(descriptor.size).await.map_err(|failure| self.upstream.error(&step, failure))
     }
 
     /// Its name there.

@@ -11,7 +11,7 @@ use futures_util::stream::{self, BoxStream, Stream, StreamExt as _, TryStreamExt
 use portolan_core::{Descriptor, Digest, Hasher};
 
 use super::{ImageError, Place, blocking};
-use crate::client::{BlobSource, SourceStream};
+use crate::client::{BlobSource, SourceStream, Taken};
 use crate::layout::{Layout, LayoutError};
 
 /// How much of a file is read at once: large enough that neither system calls nor the change of
@@ -59,12 +59,16 @@ pub(super) async fn read(
     if *size > limit {
         return Err(ImageError::TooLarge { digest: *digest, size: *size, limit });
     }
+    let room = match place {
+        Place::Remote(remote) => remote.room_for(descriptor).await?,
+        Place::Layout(_) => Taken::default(),
+    };
     let mut stream = open(place, descriptor).await?;
     let mut whole = BytesMut::new();
     while let Some(bytes) = stream.try_next().await? {
         whole.extend_from_slice(&bytes);
     }
-    Ok(whole.freeze())
+    Ok(room.by(whole.freeze()))
 }
 
 /// The file's bytes, hashed as they are read. A file is foreign too: another tool may have

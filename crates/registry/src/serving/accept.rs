@@ -193,10 +193,12 @@ pub async fn run_service<S: Answers>(
 
 fn builder(limits: &Limits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
+    // Without its own timer, which it would set anew for each request: who is silent is seen by
+    // `Guarded` and by who waits for the connection.
     builder
         .http1()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
+        .header_read_timeout(None)
         .max_buf_size(limits.read_buffer);
     builder
         .http2()

@@ -35,8 +35,8 @@ pub(super) struct Guarded<S> {
     stream: S,
     patience: Patience,
     activity: Arc<Activity>,
-    /// Runs while a request of HTTP/1 is begun and not yet understood, and how many there were before.
-    head: Option<(Pin<Box<Sleep>>, u64)>,
+    /// There while a request of HTTP/1 is begun and not yet understood.
+    head: Option<Head>,
     /// As it began.
     first: [u8; HTTP2.len()],
     /// Runs while a write waits.
@@ -45,6 +45,14 @@ pub(super) struct Guarded<S> {
     /// limits of that version apply.
     opening: Option<Pin<Box<Sleep>>>,
     received: usize,
+}
+
+/// A request of HTTP/1 whose head is coming.
+struct Head {
+    /// How many requests there were before.
+    before: u64,
+    /// Runs once there is something to wait for: most heads come as a whole.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Guarded<S> {
@@ -66,13 +74,15 @@ impl<S> Guarded<S> {
         if self.received >= PREFACE {
             self.opening = None;
         }
-        if self.head.as_ref().is_some_and(|(_, before)| *before != self.activity.begun()) {
+        if self.head.as_ref().is_some_and(|head| head.before != self.activity.begun()) {
             self.head = None;
         }
-        let idles = self.is_http1() && self.activity.idle_since().is_some();
-        if self.head.is_none() && idles && !bytes.is_empty() {
-            let timer = Box::pin(tokio::time::sleep(self.patience.head));
-            self.head = Some((timer, self.activity.begun()));
+        if self.head.is_none()
+            && !bytes.is_empty()
+            && self.is_http1()
+            && self.activity.idle_since().is_some()
+        {
+            self.head = Some(Head { before: self.activity.begun(), timer: None });
         }
     }
 
@@ -112,7 +122,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for Guarded<S> {
             return poll;
         }
         let this = &mut *self;
-        let head = this.head.as_mut().map(|(timer, _)| timer);
+        let patience = this.patience.head;
+        let begin = || Box::pin(tokio::time::sleep(patience));
+        let head = this.head.as_mut().map(|head| head.timer.get_or_insert_with(begin));
         for timer in this.opening.as_mut().into_iter().chain(head) {
             if let ended @ Poll::Ready(_) = timed_out(timer, context) {
                 return ended;

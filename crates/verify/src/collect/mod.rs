@@ -46,6 +46,9 @@ pub struct Limits {
     pub concurrency: usize,
 }
 
+/// Requests for one subject at the same time.
+pub const CONCURRENCY: usize = 4;
+
 impl Default for Limits {
     fn default() -> Self {
         Self {
@@ -53,7 +56,7 @@ impl Default for Limits {
             pieces: 128,
             blob: 4 * 1024 * 1024,
             total: 32 * 1024 * 1024,
-            concurrency: 4,
+            concurrency: CONCURRENCY,
         }
     }
 }

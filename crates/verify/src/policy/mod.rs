@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use jiff::SignedDuration;
 use portolan_core::platform::PartialPlatform;
-use portolan_core::{Platform, Reference};
+use portolan_core::{Host, Platform, Reference};
 
 pub use condition::Condition;
 pub use document::{IndexPolicy, Package, PartialMeaning, Severity};
@@ -195,6 +195,12 @@ impl Policy {
             .max_by_key(|(narrowness, _)| *narrowness)
             .map(|(_, rule)| rule)
             .or(self.default.as_ref())
+    }
+
+    /// Whether a scope is of this registry.
+    pub fn names(&self, host: &str) -> bool {
+        let Ok(host) = host.parse::<Host>() else { return false };
+        self.scopes.iter().flat_map(|scope| &scope.patterns).any(|pattern| pattern.is_of(&host))
     }
 
     /// All rules.

@@ -55,10 +55,15 @@ impl Pattern {
         Ok(Self { host: host.canonical().into_owned(), path })
     }
 
+    /// Whether all of these are of this registry.
+    pub fn is_of(&self, host: &Host) -> bool {
+        host.canonical() == self.host
+    }
+
     /// Whether `reference` is one of these, and how narrowly it was meant.
     pub fn matches(&self, reference: &Reference) -> Option<Narrowness> {
         let Reference::Registry(reference) = reference else { return None };
-        if reference.registry.canonical() != self.host {
+        if !self.is_of(&reference.registry) {
             return None;
         }
         let repository = reference.repository.as_str();

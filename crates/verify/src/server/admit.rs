@@ -9,13 +9,14 @@ use portolan_core::Reference;
 use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
-use super::admission::{self, Ruling};
+use super::admission;
 use super::config::Mode;
 use super::http::{App, Counted, at_once, body, in_time, json, trace};
 use super::metrics::Call;
 use super::provider::NotAnswered;
 use super::question::{Asked, Machines};
 use super::readers::Asker;
+use super::ruling::{self, Ruling};
 use super::trouble::{Code, Trouble};
 
 /// Answers an API server, in time.
@@ -33,13 +34,13 @@ pub(super) async fn admit(app: &App, believed: bool, request: Request) -> Respon
         Ok(Read::Request(request, place)) => (request, place),
         Ok(Read::NoPlace(uid)) => {
             let what = "too many requests are being answered (limits.requests); try again";
-            let ruling = admission::rule_request(what.to_owned(), app.mode == Mode::Audit);
+            let ruling = ruling::rule_request(what.to_owned(), app.mode == Mode::Audit);
             return tell(app, &uid, &ruling);
         }
         Err(NotAnswered { status, message }) => {
             tracing::warn!(trace, error = message, "an AdmissionReview was not answered");
             app.metrics.admission("denied");
-            let denied = admission::write("", &Ruling::no(&message));
+            let denied = ruling::write("", &Ruling::no(&message));
             return json(status, denied.to_string().into_bytes());
         }
     };
@@ -73,7 +74,7 @@ fn tell(app: &App, uid: &str, ruling: &Ruling) -> Response {
         (true, true) => "audited",
         (false, _) => "denied",
     });
-    json(200, admission::write(uid, ruling).to_string().into_bytes())
+    json(200, ruling::write(uid, ruling).to_string().into_bytes())
 }
 
 /// Every image of the pod, for every machine that it might run on.
@@ -86,8 +87,8 @@ async fn judge(
     let audit = app.mode == Mode::Audit;
     let to_look_at = match admission::to_look_at(request) {
         Ok(Some(to_look_at)) => to_look_at,
-        Ok(None) => return admission::rule(Vec::new(), audit),
-        Err(error) => return admission::rule_request(error.to_string(), audit),
+        Ok(None) => return ruling::rule(Vec::new(), audit),
+        Err(error) => return ruling::rule_request(error.to_string(), audit),
     };
     let to_look_at = &to_look_at;
     let looks = to_look_at.images.iter().map(|image| async move {
@@ -112,13 +113,13 @@ async fn judge(
         {
             tracing::info!(trace, reference = image, reasons = told.reasons(), "refused");
         }
-        let said = admission::said(image, &told, app.tags);
+        let said = ruling::said(image, &told, app.tags);
         if let (Err(_), Some(error)) = (&told, &said.complaint) {
             tracing::warn!(trace, error, "no answer");
         }
         said
     });
-    admission::rule(at_once(looks).await, audit)
+    ruling::rule(at_once(looks).await, audit)
 }
 
 /// How long the API server waits, as it says itself: `?timeout=10s`.

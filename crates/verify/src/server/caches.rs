@@ -3,6 +3,7 @@
 //! | what | under | for |
 //! |---|---|---|
 //! | what a tag is | repository and tag | a short time |
+//! | what a tag was | the same | as long as it is used; it is never believed, only asked whether it is still so |
 //! | what is in an image | repository and digest | as long as it is used: it cannot change |
 //! | manifests and blobs of signatures | repository and digest | the same |
 //! | what came of a subject | repository, descriptor and generation of the policy | longer for a yes than for a no |
@@ -26,7 +27,7 @@ use moka::Expiry;
 use moka::future::Cache;
 use portolan_core::{Descriptor, Digest};
 
-use super::config::{CacheConfig, Limits, Timeouts};
+use super::config::CacheConfig;
 use super::metrics::{CacheName, Metrics};
 use super::provider::Shape;
 use super::question::Ground;
@@ -91,6 +92,8 @@ pub(super) struct KeptAnswer {
 /// All caches, and the gate before the work that fills them.
 pub(super) struct Caches {
     tags: Cache<TagKey, Kept<Digest>>,
+    /// Also of tags that signatures are under.
+    was: Cache<TagKey, Digest>,
     images: Cache<ImageKey, Arc<Contents>>,
     contents: Cache<ImageKey, Bytes>,
     verdicts: Cache<VerdictKey, Kept<Arc<SubjectAnswer>>>,
@@ -111,6 +114,9 @@ struct Times {
     refused: Duration,
 }
 
+/// Tags of which it is known what they were. Those that are asked for most stay; the others are read
+/// again, which costs a registry a fifth more.
+const MAX_WAS: u64 = 2_048;
 /// An answer that will be gone sooner is not worth keeping.
 const SHORTEST: Duration = Duration::from_millis(20);
 /// Nor is one piece of content that takes the place of so many others.
@@ -175,13 +181,11 @@ impl<K> Expiry<K, Arc<KeptAnswer>> for WhenOver {
 }
 
 impl Caches {
-    pub(super) fn new(
-        config: &CacheConfig,
-        limits: &Limits,
-        timeouts: &Timeouts,
-        metrics: Arc<Metrics>,
-    ) -> Self {
+    pub(super) fn new(config: &CacheConfig, work: Work, metrics: Arc<Metrics>) -> Self {
         let tags = Cache::builder().max_capacity(config.tags).expire_after(WhenOver);
+        let was = Cache::builder()
+            .max_capacity(config.tags.min(MAX_WAS))
+            .time_to_idle(config.image_idle.0);
         let images = Cache::builder()
             .max_capacity(config.image_bytes)
             .weigher(|key: &ImageKey, value: &Arc<Contents>| {
@@ -212,6 +216,7 @@ impl Caches {
         };
         Self {
             tags: tags.build(),
+            was: was.build(),
             images: images.build(),
             contents: contents.build(),
             verdicts: verdicts.build(),
@@ -222,7 +227,7 @@ impl Caches {
                 verified: config.verified_ttl.0,
                 refused: config.refused_ttl.0,
             },
-            work: Work::new(limits, timeouts),
+            work,
             metrics,
         }
     }
@@ -246,6 +251,16 @@ impl Caches {
         self.get(CacheName::Tag, &self.tags, key, kept).await
     }
 
+    /// What the tag was when it was last asked for.
+    pub(super) async fn was(&self, key: &TagKey) -> Option<Digest> {
+        self.was.get(key).await
+    }
+
+    /// Notes what it is.
+    pub(super) async fn note(&self, key: TagKey, digest: Digest) {
+        self.was.insert(key, digest).await;
+    }
+
     /// What a digest is does not change; how it is answered may be kept as long as a yes.
     pub(super) fn forever(&self, digest: Digest) -> Kept<Digest> {
         Kept { value: digest, until: Instant::now() + self.times.verified }
@@ -263,9 +278,14 @@ impl Caches {
         self.get(CacheName::Image, &self.images, key, work).await
     }
 
-    /// The cache of images, for who learns what is in one while asking for something else.
-    pub(super) fn images(&self) -> Cache<ImageKey, Arc<Contents>> {
-        self.images.clone()
+    /// Whether it is known what is in the image.
+    pub(super) fn has_image(&self, key: &ImageKey) -> bool {
+        self.images.contains_key(key)
+    }
+
+    /// Keeps what is in an image, for who learns it while asking for something else.
+    pub(super) async fn keep_image(&self, key: ImageKey, contents: Contents) {
+        self.images.insert(key, Arc::new(contents)).await;
     }
 
     /// What comes of the subject.

@@ -1,31 +1,29 @@
 //! What the operator sets, from one TOML file. An unknown key is refused with its line, and what
 //! cannot work is refused when the file is read.
 
+mod cache;
+mod check;
 mod cluster;
+mod limits;
 mod tls;
 mod values;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use portolan_core::platform::PartialPlatform;
 use portolan_registry::durable::{self, DurableError};
 use serde::Deserialize;
 
+pub use cache::CacheConfig;
 pub use cluster::{ClusterConfig, Generate, Lifetime, ObjectName, PullSecretsFor, SecretName};
+pub use limits::{Limits, Timeouts};
 pub use tls::{Certificate, TlsConfig};
 pub use values::{ImagePattern, NodePlatform, Span};
 
-use crate::contract::MAX_KEY;
-
 /// More than any configuration needs.
 const MAX_FILE: u64 = 1024 * 1024;
-/// What counts places takes no more than that.
-const MAX_LIMIT: usize = 1_000_000_000;
-/// As many processors no machine has for a verifier.
-const MAX_THREADS: usize = 1024;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -124,155 +122,6 @@ pub enum Tags {
     Allow,
 }
 
-/// How long who asks will wait, and how much earlier they are answered.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Timeouts {
-    /// Of the Provider for validation: `"5s"`.
-    pub verify: Span,
-    /// Of the Provider for mutation: `"2s"`.
-    pub mutate: Span,
-    /// Of the webhook: `"10s"`. What an API server says itself counts where it is less.
-    pub admission: Span,
-    /// Answers are ready that much earlier: `"100ms"`.
-    pub margin: Span,
-    /// For one piece of work at a registry, which goes on when who asked has gone: `"30s"`.
-    pub work: Span,
-    /// For requests under way when the verifier is ended: `"10s"`.
-    pub shutdown: Span,
-}
-
-impl Default for Timeouts {
-    fn default() -> Self {
-        Self {
-            verify: Span::seconds(5),
-            mutate: Span::seconds(2),
-            admission: Span::seconds(10),
-            margin: Span(Duration::from_millis(100)),
-            work: Span::seconds(30),
-            shutdown: Span::seconds(10),
-        }
-    }
-}
-
-/// Bounds on what is asked.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Limits {
-    /// Of a request's body: 3 MiB, as much as an API server sends.
-    pub body_bytes: usize,
-    /// Of all bodies that are being read or answered: 64 MiB. Who finds no room waits, and is told to
-    /// come back.
-    pub bodies_bytes: usize,
-    /// Keys in a request: 256.
-    pub keys: usize,
-    /// Of one key: 4096, which is also the most.
-    pub key_bytes: usize,
-    /// Requests answered at once; more wait: 256.
-    pub requests: usize,
-    /// Pieces of work at registries at once: 64.
-    pub work: usize,
-    /// The same at one registry: 16. One that hangs takes no more than these.
-    pub work_per_registry: usize,
-    /// Questions that wait for work, their own or that of others: 10000; more are told to come back.
-    pub waiting: usize,
-    /// Of all that is attached to one subject, with the manifests that it comes in: 16 MiB. One more
-    /// manifest for each request under way may come on top before it is noticed; times `work`, this
-    /// is about what strangers' images can make the verifier hold at once.
-    pub evidence_bytes: usize,
-    /// Of one signature, attestation or document: 4 MiB. Where a policy looks into documents, a larger
-    /// one makes the image unusable; else it is passed over.
-    pub document_bytes: usize,
-    /// Connections at once: 1024.
-    pub connections: usize,
-    /// Threads that answer: half of this machine's processors, at least one.
-    pub threads: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            body_bytes: 3 * 1024 * 1024,
-            bodies_bytes: 64 * 1024 * 1024,
-            keys: 256,
-            key_bytes: MAX_KEY,
-            requests: 256,
-            work: 64,
-            work_per_registry: 16,
-            waiting: 10_000,
-            evidence_bytes: 16 * 1024 * 1024,
-            document_bytes: 4 * 1024 * 1024,
-            connections: 1024,
-            // What is known is told within microseconds: two threads that hand such work to each
-            // other spend more on the handing (decision 11).
-            threads: std::thread::available_parallelism().map_or(1, |all| (all.get() / 2).max(1)),
-        }
-    }
-}
-
-impl Limits {
-    fn all(&self) -> [usize; 12] {
-        [
-            self.body_bytes,
-            self.bodies_bytes,
-            self.keys,
-            self.key_bytes,
-            self.requests,
-            self.work,
-            self.work_per_registry,
-            self.waiting,
-            self.evidence_bytes,
-            self.document_bytes,
-            self.connections,
-            self.threads,
-        ]
-    }
-}
-
-/// What is kept, and for how long.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct CacheConfig {
-    /// What a tag is: `"10s"`.
-    pub tag_ttl: Span,
-    /// How many tags: 10000.
-    pub tags: u64,
-    /// What is in an image; it cannot change, so it goes when it is not used: `"1h"`.
-    pub image_idle: Span,
-    /// Bytes of these, about: 16 MiB.
-    pub image_bytes: u64,
-    /// That a subject is verified: `"60s"`.
-    pub verified_ttl: Span,
-    /// That it is not: `"10s"`. Signatures that come late are seen that late.
-    pub refused_ttl: Span,
-    /// Bytes of verdicts, about: 16 MiB.
-    pub verdict_bytes: u64,
-    /// Bytes of manifests and blobs of signatures, about; they go as images do: 8 MiB.
-    pub content_bytes: u64,
-    /// Bytes of answers as they are written, about, in each of the two shapes: 8 MiB. None is kept
-    /// for longer than what it was made of.
-    pub answer_bytes: u64,
-    /// How often the policy is looked at: `"5s"`.
-    pub policy_poll: Span,
-}
-
-impl Default for CacheConfig {
-    fn default() -> Self {
-        Self {
-            tag_ttl: Span::seconds(10),
-            tags: 10_000,
-            image_idle: Span::seconds(3600),
-            image_bytes: 16 * 1024 * 1024,
-            verified_ttl: Span::seconds(60),
-            refused_ttl: Span::seconds(10),
-            verdict_bytes: 16 * 1024 * 1024,
-            content_bytes: 8 * 1024 * 1024,
-            answer_bytes: 8 * 1024 * 1024,
-            policy_poll: Span::seconds(5),
-        }
-    }
-}
-
 /// What is let in without a look.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -360,80 +209,12 @@ impl Config {
             None => Ok(config),
         }
     }
-
-    fn contradiction(&self) -> Option<&'static str> {
-        let Timeouts { verify, mutate, admission, margin, .. } = &self.timeouts;
-        if margin >= verify || margin >= mutate || margin >= admission {
-            return Some("timeouts.margin must be less than each of verify, mutate and admission");
-        }
-        let Limits { body_bytes, bodies_bytes, key_bytes, threads, .. } = &self.limits;
-        if self.limits.all().contains(&0) {
-            return Some("every number of limits must be 1 or more");
-        }
-        if self.limits.all().iter().any(|limit| *limit > MAX_LIMIT) {
-            return Some("every number of limits is at most 1000000000");
-        }
-        if *key_bytes > MAX_KEY {
-            return Some("limits.key_bytes is at most 4096");
-        }
-        if *threads > MAX_THREADS {
-            return Some("limits.threads is at most 1024");
-        }
-        if *body_bytes > 64 * 1024 * 1024 {
-            return Some("limits.body_bytes is at most 64 MiB");
-        }
-        if bodies_bytes < body_bytes {
-            return Some("limits.bodies_bytes must not be below limits.body_bytes");
-        }
-        let addresses = [Some(self.listen), self.admission.listen];
-        if self.tls.is_none() && addresses.iter().flatten().any(|one| !one.ip().is_loopback()) {
-            return Some("without [tls], listen and admission.listen must be loopback addresses");
-        }
-        if self.cache.refused_ttl > self.cache.verified_ttl {
-            return Some("cache.refused_ttl must not be above cache.verified_ttl");
-        }
-        if self.admission.client_ca.is_some() && self.admission.listen.is_none() {
-            return Some(
-                "admission.client_ca needs admission.listen; without it tls.client_ca counts",
-            );
-        }
-        self.cluster_contradiction()
-    }
-
-    fn cluster_contradiction(&self) -> Option<&'static str> {
-        if self.tls.as_ref().is_some_and(|tls| tls.certificate().is_none()) {
-            return Some("tls has either certificate and key or generate");
-        }
-        if let Some(generate) = self.tls.as_ref().and_then(|tls| tls.generate.as_ref()) {
-            if self.cluster.is_none() {
-                return Some("tls.generate needs [cluster], where its certificate is kept");
-            }
-            if generate.names.is_empty() {
-                return Some("tls.generate.names is empty; name the Service: NAME.NAMESPACE");
-            }
-        }
-        let cluster = self.cluster.as_ref()?;
-        if cluster.nodes && self.pods.nodes.is_some() {
-            return Some("nodes come from cluster.nodes or from pods.nodes, not from both");
-        }
-        if cluster.pull_secrets == PullSecretsFor::Nobody && !cluster.secrets.is_empty() {
-            return Some("cluster.secrets needs cluster.pull_secrets");
-        }
-        if cluster.pull_secrets == PullSecretsFor::Certified
-            && self.tls.as_ref().is_none_or(|tls| tls.client_ca.is_none())
-            && self.admission.client_ca.is_none()
-        {
-            return Some(
-                "cluster.pull_secrets = \"certified\" needs tls.client_ca or admission.client_ca",
-            );
-        }
-        None
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::error::Error as _;
+    use std::time::Duration;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use jiff::Timestamp;
-use portolan_core::{Digest, Platform, Reference, RegistryReference, Target};
+use portolan_core::{Digest, Platform, Reference, RegistryReference, Tag, Target};
 use portolan_registry::client::Client;
 use portolan_registry::images::Place;
 
@@ -253,20 +253,10 @@ impl Engine {
             Target::Digest(digest) => self.caches.forever(digest),
             Target::Tag(tag) => {
                 let key = TagKey { repository: Arc::clone(&spot.kept), tag: tag.to_string() };
-                let (place, kept, images) =
-                    (spot.place.clone(), Arc::clone(&spot.kept), self.caches.images());
-                let work = || async move {
-                    let top = place.manifest(&Target::Tag(tag)).await;
-                    let top = top.map_err(|error| Trouble::of_image(&error))?;
-                    let digest = top.descriptor.digest;
-                    let key = ImageKey { repository: kept, digest };
-                    // What came is kept, so that it is not asked for once more by its digest.
-                    if !images.contains_key(&key) {
-                        let contents = Contents::of(&place, top).await;
-                        let contents = contents.map_err(|error| Trouble::of_subjects(&error))?;
-                        images.insert(key, Arc::new(contents)).await;
-                    }
-                    Ok(digest)
+                let (place, caches) = (spot.place.clone(), Arc::clone(&self.caches));
+                let work = {
+                    let key = key.clone();
+                    move || by_tag(place, tag, key, caches)
                 };
                 self.caches.tag(key, work).await?
             }
@@ -326,6 +316,35 @@ async fn first<'a, T, F: Future<Output = Result<T, Trouble>>>(
     }
     let nobody = || Trouble::new(Code::Internal, "nobody asked");
     Err(locked_out.or(missing).unwrap_or_else(nobody))
+}
+
+/// What the tag is. What came with it is kept, so that it is not asked for once more by its digest; and
+/// where it is known what is in what the tag was, it is only asked whether it still is that.
+async fn by_tag(
+    place: Place,
+    tag: Tag,
+    key: TagKey,
+    caches: Arc<Caches>,
+) -> Result<Digest, Trouble> {
+    let image = |digest| ImageKey { repository: Arc::clone(&key.repository), digest };
+    let target = Target::Tag(tag);
+    let was = caches.was(&key).await;
+    if was.is_some_and(|was| caches.has_image(&image(was))) {
+        let top = place.resolve(Some(&target)).await;
+        let digest = top.map_err(|error| Trouble::of_image(&error))?.digest;
+        if was == Some(digest) {
+            return Ok(digest);
+        }
+    }
+    let top = place.manifest(&target).await.map_err(|error| Trouble::of_image(&error))?;
+    let digest = top.descriptor.digest;
+    if !caches.has_image(&image(digest)) {
+        let contents = Contents::of(&place, top).await;
+        let contents = contents.map_err(|error| Trouble::of_subjects(&error))?;
+        caches.keep_image(image(digest), contents).await;
+    }
+    caches.note(key, digest).await;
+    Ok(digest)
 }
 
 async fn by_digest(place: Place, digest: Digest) -> Result<Arc<Contents>, Trouble> {

@@ -11,6 +11,7 @@ use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use http_body_util::BodyExt as _;
@@ -152,11 +153,14 @@ pub(super) async fn body(app: &App, mut body: Body, until: Instant) -> Result<He
     }
     let until = until.min(Instant::now() + BODY_TIME);
     let (mut bytes, mut place) = (BytesMut::new(), None::<OwnedSemaphorePermit>);
-    loop {
+    while !body.is_end_stream() {
         let late = |_| NotAnswered::new(408, "the body did not come in time");
-        let Some(frame) = timeout_at(until, body.frame()).await.map_err(late)? else {
-            return Ok(Held { bytes: bytes.freeze(), _place: place });
+        // Most bodies came with their head: a timer would be made for nothing.
+        let frame = match body.frame().now_or_never() {
+            Some(frame) => frame,
+            None => timeout_at(until, body.frame()).await.map_err(late)?,
         };
+        let Some(frame) = frame else { break };
         let frame =
             frame.map_err(|error| NotAnswered::new(400, format!("the body broke off: {error}")))?;
         let Ok(data) = frame.into_data() else { continue };
@@ -164,10 +168,16 @@ pub(super) async fn body(app: &App, mut body: Body, until: Instant) -> Result<He
             return Err(too_long());
         }
         let count = u32::try_from(data.len()).map_err(|_| too_long())?;
-        let taken = Arc::clone(&app.body_bytes).acquire_many_owned(count);
-        let Ok(Ok(taken)) = timeout_at(until, taken).await else {
-            let what = "too much is being sent by others (limits.bodies_bytes); ask again";
-            return Err(NotAnswered::new(503, what));
+        let taken = match Arc::clone(&app.body_bytes).try_acquire_many_owned(count) {
+            Ok(taken) => taken,
+            Err(_) => {
+                let taken = Arc::clone(&app.body_bytes).acquire_many_owned(count);
+                let Ok(Ok(taken)) = timeout_at(until, taken).await else {
+                    let what = "too much is being sent by others (limits.bodies_bytes); ask again";
+                    return Err(NotAnswered::new(503, what));
+                };
+                taken
+            }
         };
         match &mut place {
             Some(place) => place.merge(taken),
@@ -175,6 +185,7 @@ pub(super) async fn body(app: &App, mut body: Body, until: Instant) -> Result<He
         }
         bytes.extend_from_slice(&data);
     }
+    Ok(Held { bytes: bytes.freeze(), _place: place })
 }
 
 /// The answer, if there is one in time. What was begun goes on and is there for who asks next.

@@ -10,7 +10,8 @@
 //! | `admit` | a request of an API server: every image of a pod is looked at, in time |
 //! | `provider` | Gatekeeper's external data: requests and answers as they are written |
 //! | `reports` | an [`Answer`](crate::decision::Answer) in the shapes that templates for Ratify read |
-//! | `admission` | AdmissionReviews in and out |
+//! | `admission` | AdmissionReviews as they come, and what of them has to be looked at |
+//! | `ruling` | what is said to an API server |
 //! | `looked_at` | as much of an object as anybody here looks at |
 //! | `question` | what is asked, what comes of it, and what that rests on |
 //! | `engine` | one question about one image, from the caches or from the registry |
@@ -20,6 +21,7 @@
 //! | `cluster` | nodes, pull secrets and the verifier's own certificate |
 //! | `caches` | what is kept, for how long, and who asks when many want the same |
 //! | `work` | how much is done at registries at once |
+//! | `handles` | how file handles are shared out |
 //! | `trouble` | whether what went wrong will pass |
 //! | `watch` | the policy, read again when it changes |
 //! | `metrics` | what is counted |
@@ -32,6 +34,7 @@ pub mod config;
 mod engine;
 mod examine;
 mod front;
+mod handles;
 mod http;
 mod keeping;
 mod looked_at;
@@ -41,6 +44,7 @@ mod provider;
 mod question;
 mod readers;
 mod reports;
+mod ruling;
 mod run;
 mod trouble;
 mod watch;
@@ -49,4 +53,5 @@ mod work;
 pub use cluster::ClusterError;
 pub use cluster::certificate::CertificateError;
 pub use config::{Config, ConfigError};
+pub use handles::TooFewHandles;
 pub use run::{Running, StartError, start};

@@ -10,9 +10,11 @@ use hyper_util::service::TowerToHyperService;
 use portolan_core::Platform;
 use portolan_host::{Host, OpenRootError, PlatformError};
 use portolan_registry::client::{
-    Client, ClientError, CredentialStore, Observer, Settings, SettingsError,
+    Client, ClientError, CredentialStore, Observer, Room, Settings, SettingsError,
 };
-use portolan_registry::serving::{self, Limits, Listener, Tls, TlsError, TlsFiles, TlsVersion};
+use portolan_registry::serving::{
+    self, Handles, Limits, Listener, Tls, TlsError, TlsFiles, TlsVersion,
+};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
@@ -26,9 +28,11 @@ use super::cluster::{Cluster, ClusterError};
 use super::config::{Certificate, Config, PullSecretsFor, TlsConfig};
 use super::engine::Engine;
 use super::front::Front;
+use super::handles::{Shares, TooFewHandles, share};
 use super::http::{App, admission_router, health_router, provider_router};
 use super::metrics::Metrics;
 use super::watch::{WatchError, Watched};
+use super::work::{Sockets, Work};
 use crate::collect;
 
 /// Gatekeeper keeps idle connections for 90 s; closing them earlier would cost it a handshake in
@@ -75,6 +79,9 @@ pub enum StartError {
     /// The same.
     #[error("it is not known what this machine is; set host_platform")]
     Platform(#[from] PlatformError),
+    /// No room for connections.
+    #[error(transparent)]
+    Handles(#[from] TooFewHandles),
     /// No header.
     #[error("trace_headers has {name:?}, which is no name of a header")]
     Header {
@@ -119,7 +126,11 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
         Some(cluster) => Some(Cluster::connect(cluster).await?),
         None => None,
     };
-    let app = app(config, cluster.as_ref(), &ending)?;
+    let handles = Arc::new(Handles::raise());
+    let addresses = 1 + usize::from(config.admission.listen.is_some());
+    let shares = share(handles.most(), &config.limits, addresses)?;
+    tell_of_handles(config, &handles, shares);
+    let app = app(config, cluster.as_ref(), (&handles, shares), &ending)?;
     let mut certificates = match &config.tls {
         Some(tls) => Some(Certificates::new(tls, cluster.as_ref()).await?),
         None => None,
@@ -130,7 +141,8 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
         tracing::warn!("tls.client_ca is not set: whoever reaches this port may ask");
     }
     let tls = certificates.as_mut().map(|one| one.tls(client_ca)).transpose()?;
-    let mut serve = Servers { config, ending: ending.clone(), all: JoinSet::new() };
+    let connections = shares.connections;
+    let mut serve = Servers { config, connections, ending: ending.clone(), all: JoinSet::new() };
     let mut router = provider_router();
     let mut admission = None;
     match config.admission.listen {
@@ -164,6 +176,21 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
     let admission = admission.unwrap_or(provider);
     tracing::info!(%provider, %admission, "answering");
     Ok(Running { provider, admission, health, servers: serve.all, background })
+}
+
+fn tell_of_handles(config: &Config, handles: &Handles, shares: Shares) {
+    let (most, connections) = (handles.most(), shares.connections);
+    let wanted = config.limits.connections;
+    if connections < wanted {
+        tracing::warn!(
+            most,
+            connections,
+            wanted,
+            "fewer connections than limits.connections: this process may not have as many file handles"
+        );
+    } else {
+        tracing::info!(most, connections, "file handles");
+    }
 }
 
 /// Where servers have their certificate from.
@@ -210,12 +237,14 @@ fn believed(config: &Config, is_certified: bool) -> bool {
 fn app(
     config: &Config,
     cluster: Option<&Cluster>,
+    handles: (&Arc<Handles>, Shares),
     ending: &CancellationToken,
 ) -> Result<Arc<App>, StartError> {
     let metrics = Arc::new(Metrics::new());
     let watched =
         Watched::new(config.policy.clone(), config.pods.nodes.clone(), Arc::clone(&metrics))?;
-    let caches = Caches::new(&config.cache, &config.limits, &config.timeouts, Arc::clone(&metrics));
+    let watched = Arc::new(watched);
+    let caches = caches(config, &watched, handles, &metrics);
     let header = |name: &String| {
         name.parse::<HeaderName>().map_err(|_| StartError::Header { name: name.clone() })
     };
@@ -232,7 +261,7 @@ fn app(
         caches: Arc::new(caches),
         nodes: watches.then(Arc::<View>::default),
         pull,
-        watched: Arc::new(watched),
+        watched,
         exempt: config.exempt.clone(),
         pods: config.pods.clone(),
         host: host(config)?,
@@ -258,11 +287,25 @@ fn app(
     }))
 }
 
+fn caches(
+    config: &Config,
+    watched: &Arc<Watched>,
+    (handles, shares): (&Arc<Handles>, Shares),
+    metrics: &Arc<Metrics>,
+) -> Caches {
+    let watched = Arc::clone(watched);
+    let is_named = Box::new(move |host: &str| watched.now().policy.names(host));
+    let sockets = Sockets { handles: Arc::clone(handles), outgoing: shares.outgoing };
+    let work = Work::new(&config.limits, &config.timeouts, sockets, is_named);
+    Caches::new(&config.cache, work, Arc::clone(metrics))
+}
+
 fn client(config: &Config, metrics: &Arc<Metrics>) -> Result<Client, StartError> {
-    let settings = match &config.registries {
+    let mut settings = match &config.registries {
         Some(path) => Settings::from_file(path)?,
         None => Settings::load()?,
     };
+    settings.bound_memory(Room::new(config.limits.held_bytes));
     let credentials = match &config.credentials {
         Some(path) => {
             let helpers = std::env::var_os("PATH").unwrap_or_default();
@@ -285,6 +328,8 @@ fn host(config: &Config) -> Result<Platform, StartError> {
 /// Servers that end together.
 struct Servers<'a> {
     config: &'a Config,
+    /// Of each.
+    connections: usize,
     ending: CancellationToken,
     all: JoinSet<()>,
 }
@@ -293,7 +338,7 @@ impl Servers<'_> {
     /// For who asks of images.
     fn limits(&self) -> Limits {
         Limits {
-            max_connections: self.config.limits.connections,
+            max_connections: self.connections,
             header_timeout: IDLE,
             head_timeout: HEAD,
             handshake_timeout: HANDSHAKE,

@@ -1,10 +1,13 @@
 //! Trust in keys.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use portolan_core::Digest;
 use sigstore_verify::PublicKeyVerificationPolicy;
 use sigstore_verify::types::DerPublicKey;
 
+use super::proven::Proven;
 use super::refusal::{from_sigstore, malformed, refusal};
 use super::root::{LogPolicy, TrustedRoot};
 use super::signed::{Message, Signed, Signer};
@@ -18,12 +21,13 @@ use crate::subject::Subject;
 pub struct KeyAuthority {
     keys: Vec<PublicKey>,
     log: LogPolicy,
+    proven: Arc<Proven>,
 }
 
 impl KeyAuthority {
     /// One signature of any of `keys` counts; no keys, no signature counts.
     pub fn new(keys: Vec<PublicKey>, log: LogPolicy) -> Self {
-        Self { keys, log }
+        Self { keys, log, proven: Arc::default() }
     }
 
     fn decide(&self, subject: &Digest, signed: Signed) -> Result<Accepted, Refusal> {
@@ -44,7 +48,10 @@ impl KeyAuthority {
     fn signer(&self, signed: &Signed) -> Result<&PublicKey, Refusal> {
         let fits = |key: &&PublicKey| {
             signed.signatures.iter().any(|signature| match &signed.message {
-                Message::Bytes(bytes) => key.verifies(bytes, signature),
+                Message::Bytes(bytes) => {
+                    let verify = || key.verifies(bytes, signature);
+                    self.proven.or(key, (bytes, signature), verify)
+                }
                 Message::Subject(digest) => key.verifies_digest(digest, signature),
             })
         };

@@ -8,6 +8,7 @@ mod convert;
 mod dsse;
 mod key_authority;
 mod keyless;
+mod proven;
 mod refusal;
 mod root;
 mod signed;

@@ -6,7 +6,7 @@ use futures_util::StreamExt as _;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::harness::{ADMISSION, Bench, LONG, MUTATE, V1, V2, client, until};
+use crate::harness::{ADMISSION, Bench, LONG, MUTATE, SHORT, V1, V2, client, until};
 
 /// The beginning of a body, and no more of it.
 fn unfinished(bytes: usize) -> reqwest::Body {
@@ -103,4 +103,22 @@ async fn however_many_connections_idle_health_and_questions_are_answered() {
         kept.push(client(&bench.authority.pem(), Some(&bench.identity())));
         assert_eq!(ask(&kept[kept.len() - 1]).await, 200);
     }
+}
+
+/// Over all questions, and given back by each.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_registries_send_has_one_bound() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let held = |bytes: usize| format!("{SHORT}\n[limits]\nheld_bytes = {bytes}\n");
+    let key = bench.key_for("amd64");
+    let verifier = bench.start_with("", &held(16 * 1024)).await;
+    for _ in 0..20 {
+        let said = verifier.ask(V1, &[&key]).await;
+        assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+    }
+    let verifier = bench.start_with("", &held(100)).await;
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.status, 503, "{}", said.body);
+    said.system_error();
 }

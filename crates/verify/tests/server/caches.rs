@@ -6,6 +6,11 @@ use portolan_verify::sign::Form;
 
 use crate::harness::{Bench, LONG, V1, V2, client, policy, until};
 use crate::support::fault::Fault;
+use crate::support::image::Image;
+
+/// Of what may change nothing is kept.
+const SHORT_BUT_CONTENT: &str =
+    "\n[cache]\ntag_ttl = \"1ms\"\nverified_ttl = \"1ms\"\nrefused_ttl = \"1ms\"\n";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn case_27_a_second_question_makes_no_traffic_and_a_new_policy_makes_it_count_again() {
@@ -93,7 +98,45 @@ async fn a_tag_is_asked_for_again_after_its_time_and_what_it_holds_is_not() {
     tokio::time::sleep(Duration::from_millis(200)).await;
     assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
     assert_eq!(bench.registry.seen().len(), asked + 1);
-    assert_eq!(bench.registry.count("GET", "/manifests/v1"), 2);
+    // What it holds is known, so it is only asked whether it is still that.
+    let count = |method| bench.registry.count(method, "/manifests/v1");
+    assert_eq!((count("GET"), count("HEAD")), (1, 1));
+    // It is not.
+    let other = Image::multi(&["linux/amd64"], 9);
+    bench.registry.registry().repositories.get_mut("team/app").unwrap().hold(&other, "v1");
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
+    assert_eq!(said.value()["resolvedDigest"], other.top.digest.to_string());
+    assert_eq!((count("GET"), count("HEAD")), (2, 2));
+}
+
+/// The same of the tags that signatures of cosign 2 are under; and a signature that is taken away counts
+/// no more.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_signatures_that_are_known_it_is_only_asked_whether_they_are_still_there() {
+    let bench = Bench::new();
+    let (top, child) = (bench.image.top.clone(), bench.child("amd64"));
+    for subject in [&top, &child] {
+        bench.sign(subject, Form::Simple).await;
+    }
+    let verifier = bench.start_with("", SHORT_BUT_CONTENT).await;
+    let key = bench.key_for("amd64");
+    let tag = format!("/manifests/{}", portolan_verify::cosign::tag(&top.digest, "sig"));
+    let count = |method| bench.registry.count(method, &tag);
+    // The first time it is seen, the second time it is kept.
+    for _ in 0..2 {
+        assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let (got, headed) = (count("GET"), count("HEAD"));
+    assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
+    assert_eq!((count("GET"), count("HEAD")), (got, headed + 1));
+    let name = portolan_verify::cosign::tag(&top.digest, "sig").to_string();
+    bench.registry.registry().repositories.get_mut("team/app").unwrap().tags.remove(&name);
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -215,7 +258,7 @@ async fn an_answer_is_not_kept_for_longer_than_its_tag() {
     let key = bench.key_for("amd64");
     assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
     tokio::time::sleep(Duration::from_millis(400)).await;
-    let before = bench.registry.count("GET", "/manifests/v1");
+    let before = bench.registry.count("HEAD", "/manifests/v1");
     assert_eq!(verifier.ask(V1, &[&key]).await.value()["isSuccess"], true);
-    assert_eq!(bench.registry.count("GET", "/manifests/v1"), before + 1);
+    assert_eq!(bench.registry.count("HEAD", "/manifests/v1"), before + 1);
 }

@@ -226,12 +226,51 @@ async fn a_registry_that_hangs_does_not_stop_what_is_asked_of_others() {
     for tag in ["v1", "v2", "v3", "v4"] {
         other.registry.always("GET", format!("/manifests/{tag}"), Fault::Hang);
     }
-    let limits = "\n[limits]\nwork = 3\nwork_per_registry = 2\n[timeouts]\nverify = \"1s\"\n";
+    let limits = "\n[limits]\nwork = 12\nwork_per_registry = 2\n[timeouts]\nverify = \"1s\"\n";
     let verifier = bench.start_with("", limits).await;
     let hanging = [":v1", ":v2", ":v3", ":v4"].map(|tag| other.image(tag));
     let keys: Vec<&str> = hanging.iter().map(String::as_str).collect();
     verifier.ask(V1, &keys).await.system_error();
     assert_eq!(other.registry.seen().len(), 2, "{:?}", other.registry.seen());
+    let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
+    assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+}
+
+/// As many as somebody likes to name: what the policy names has room all the same, and so have those
+/// who only want to know what is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_registries_that_hang_do_not_stop_what_the_policy_names() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let scope = format!(
+        "scopes:\n- name: ours\n  match: [\"{}\"]\n  rule: {{require: {{anyOf: [release]}}}}\n",
+        bench.registry.host()
+    );
+    bench.write("policy.yaml", &(policy("") + &scope));
+    // As it is by default: a registry may be silent for half a minute.
+    bench.write("registries.toml", "");
+    let others: Vec<_> = (0..6).map(|_| Bench::new()).collect();
+    for other in &others {
+        other.registry.always("GET", "/manifests/v1", Fault::Hang);
+        other.registry.always("GET", "/manifests/v2", Fault::Hang);
+    }
+    let limits = "\n[limits]\nwork = 8\nwork_per_registry = 2\n[timeouts]\nverify = \"4s\"\n";
+    let verifier = bench.start_with("transient_errors = \"item\"", limits).await;
+    let hanging: Vec<_> =
+        others.iter().flat_map(|one| [one.image(":v1"), one.image(":v2")]).collect();
+    let keys: Vec<&str> = hanging.iter().map(String::as_str).collect();
+    verifier.ask(V1, &keys).await;
+    let asked: usize = others.iter().map(|other| other.registry.seen().len()).sum();
+    assert_eq!(asked, 2, "a quarter of the places");
+    // It is known by now that they hang: nobody loses more time with them.
+    let begun = Instant::now();
+    let said = verifier.ask(V1, &keys[2..4]).await;
+    assert!(
+        said.items()[0]["error"].as_str().unwrap().contains("not answered yet"),
+        "{}",
+        said.body
+    );
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
     let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
     assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
 }

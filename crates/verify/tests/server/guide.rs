@@ -146,3 +146,21 @@ fn what_is_shipped_for_a_cluster_fits_together() {
     let guide = include_str!("../../../../docs/gatekeeper.md");
     assert!(guide.contains("create secret generic portolan-verifier-tls"), "an Opaque one");
 }
+
+/// What is shipped works in any cluster: it names ports that the verifier has, and no address.
+#[test]
+fn the_shipped_network_policy_names_ports_of_the_verifier_and_nobodys_addresses() {
+    const POLICY: &str = include_str!("../../../../deploy/verifier/network.yaml");
+    const DEPLOYMENT: &str = include_str!("../../../../deploy/verifier/verifier.yaml");
+    let policy: serde_json::Value = serde_yaml_ng::from_str(POLICY).unwrap();
+    let rules = policy["spec"]["ingress"].as_array().unwrap();
+    let ports: Vec<_> =
+        rules.iter().map(|rule| rule["ports"][0]["port"].as_str().unwrap()).collect();
+    assert_eq!(ports, ["gatekeeper", "admission", "health"]);
+    for port in ports {
+        assert!(DEPLOYMENT.contains(&format!("- {{name: {port}, containerPort: ")), "{port}");
+    }
+    // What the guide's patch adds to.
+    assert!(rules[1].get("from").is_none() && GUIDE.contains("/spec/ingress/1/from"));
+    assert!(!POLICY.contains("ipBlock:"), "an address that is not this cluster's");
+}

@@ -5,6 +5,12 @@
 #[path = "../../../registry/tests/support/mod.rs"]
 mod support;
 
+#[path = "../notation/mint.rs"]
+#[allow(dead_code, reason = "the tests of envelopes use the rest")]
+mod mint;
+#[path = "../support/mod.rs"]
+mod sigstore;
+
 mod admission;
 mod api;
 mod bounds;
@@ -15,6 +21,7 @@ mod faults;
 mod guide;
 mod harness;
 mod keys;
+mod kinds;
 mod mutate;
 mod policies;
 mod process;

@@ -16,8 +16,8 @@ async fn a_broken_policy_is_told_and_the_old_one_stays_until_a_good_one_comes() 
         let said = verifier.ask(V1, &[&key]).await;
         assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
     }
-    std::fs::remove_file(bench.path("policy.yaml")).unwrap();
     let before = verifier.metric(refused).await;
+    std::fs::remove_file(bench.path("policy.yaml")).unwrap();
     until(async || verifier.metric(refused).await > before).await;
     assert_eq!(verifier.metric("portolan_verifier_policy_generation").await, 1.0);
     bench.write("policy.yaml", &policy("  indexPolicy: index\n"));

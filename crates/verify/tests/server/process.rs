@@ -24,13 +24,27 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
+/// The program, which may have so many file handles.
+fn within(handles: Option<usize>) -> Command {
+    let program = env!("CARGO_BIN_EXE_portolan-verifier");
+    let Some(handles) = handles else { return Command::new(program) };
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit -n {handles}; exec \"$0\" \"$@\""), program]);
+    command
+}
+
 impl Program {
     async fn start(bench: &Bench, tables: &str) -> Self {
+        Self::start_within(bench, tables, None).await
+    }
+
+    /// With no more than so many file handles.
+    async fn start_within(bench: &Bench, tables: &str, handles: Option<usize>) -> Self {
         let (listen, health_at) = (free(), free());
         let text = bench.config("", tables);
         let text = text.replacen("127.0.0.1:0", &listen.to_string(), 1);
         bench.write("verifier.toml", &text.replacen("127.0.0.1:0", &health_at.to_string(), 1));
-        let mut child = Command::new(env!("CARGO_BIN_EXE_portolan-verifier"))
+        let mut child = within(handles)
             .arg("--config")
             .arg(bench.path("verifier.toml"))
             .args(["--log-format", "json"])
@@ -191,4 +205,27 @@ async fn a_configuration_that_is_wrong_is_told_with_its_line() {
     assert!(!output.status.success());
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(said.contains("line 7") && said.contains("mod"), "{said}");
+}
+
+/// More come than there may be, and who asks is still answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn where_file_handles_are_few_there_are_fewer_connections_and_it_says_so() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let tables = format!("{LONG}\n[limits]\nwork = 4\nwork_per_registry = 4\n");
+    let program = Program::start_within(&bench, &tables, Some(300)).await;
+    until(async || program.log().contains("\"connections\":54")).await;
+    let mut open = Vec::new();
+    for _ in 0..200 {
+        open.push(tokio::net::TcpStream::connect(("127.0.0.1", program.port)).await.unwrap());
+    }
+    let said = program.ask(&bench, &bench.key_for("amd64")).await.unwrap();
+    assert_eq!(said["response"]["items"][0]["value"]["isSuccess"], true, "{said}");
+    assert_eq!(health(program.health, "/healthz").await.0, 200);
+    assert!(!program.log().contains("cannot accept"), "{}", program.log());
+    drop(open);
+    let output = within(Some(100)).arg("--config").arg(bench.path("verifier.toml")).output().await;
+    let output = output.unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("100 file handles"), "{said}");
 }

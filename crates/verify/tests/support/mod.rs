@@ -2,6 +2,7 @@
 //! and the trusted root that names them. Everything is signed for real.
 #![allow(dead_code, reason = "every file uses a part of it")]
 
+pub(crate) mod attach;
 pub(crate) mod fulcio;
 
 use std::collections::BTreeMap;

@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use bytes::Bytes;
-use portolan_core::{Descriptor, Manifest, media_type};
+use portolan_core::Descriptor;
 use portolan_verify::decision::{Answer, Verdict};
 use portolan_verify::evidence::Content;
 use portolan_verify::notation::{COSE, JWS};
@@ -13,36 +12,9 @@ use serde_json::json;
 
 use crate::bench::{Bench, is, of};
 use crate::mint::{Family, Shapes};
+use crate::sigstore::attach::{attach, plain};
 use crate::sigstore::fulcio::{Fulcio, layer, sealed};
 use crate::sigstore::{Log, NOON, root_json};
-use crate::support::image::to_json;
-
-/// Pushes an artifact of one layer that speaks of `subject`; under `tag` where that is given.
-async fn attach(
-    bench: &Bench,
-    subject: &Descriptor,
-    artifact_type: &str,
-    layer: (Descriptor, Bytes),
-    tag: Option<&str>,
-) {
-    let place = bench.place();
-    let config = place.push_blob(media_type::OCI_EMPTY, Bytes::from_static(b"{}")).await.unwrap();
-    let (described, bytes) = layer;
-    let pushed = place.push_blob(&described.media_type, bytes).await.unwrap();
-    let mut manifest =
-        Manifest::new(config, vec![Descriptor { annotations: described.annotations, ..pushed }]);
-    if tag.is_none() {
-        manifest.artifact_type = Some(artifact_type.to_owned());
-        manifest.subject = Some(Descriptor::new(&subject.media_type, subject.digest, subject.size));
-    }
-    let tag = tag.map(|tag| tag.parse().unwrap());
-    let bytes = Bytes::from(to_json(&manifest));
-    place.push_manifest(media_type::OCI_MANIFEST, bytes, tag.as_ref()).await.unwrap();
-}
-
-fn plain(media_type: &str, bytes: Vec<u8>) -> (Descriptor, Bytes) {
-    (Descriptor::of(media_type, &bytes), bytes.into())
-}
 
 /// What a policy file with this signer, who reads these files, says of the image.
 async fn asked(bench: &Bench, signer: &str, files: &[(&str, Vec<u8>)]) -> Answer {
@@ -72,7 +44,7 @@ async fn an_identity_counts_in_both_forms_found_and_decided_by_a_policy_file() {
     let (top, child) = (bench.top(), bench.entry(0));
     // The index in the form of cosign 3, the image in that of cosign 2.
     let bundle = serde_json::to_vec(&sealed(&alice, &top.digest, &log, NOON)).unwrap();
-    attach(&bench, &top, BUNDLE, plain(BUNDLE, bundle), None).await;
+    attach(&bench.place(), &top, BUNDLE, plain(BUNDLE, bundle), None).await;
     let answer = asked(&bench, &signer("alice@example.com"), &files).await;
     is(&answer, Verdict::Refused);
     assert!(of(&answer, &top).verified && !of(&answer, &child).verified, "{answer:?}");
@@ -83,7 +55,7 @@ async fn an_identity_counts_in_both_forms_found_and_decided_by_a_policy_file() {
     let kind = portolan_verify::cosign::SIMPLE_SIGNING;
     let described = Descriptor { annotations, ..Descriptor::of(kind, &payload) };
     let tag = portolan_verify::cosign::tag(&child.digest, "sig").to_string();
-    attach(&bench, &child, "", (described, payload), Some(&tag)).await;
+    attach(&bench.place(), &child, "", (described, payload), Some(&tag)).await;
 
     let answer = asked(&bench, &signer("alice@example.com"), &files).await;
     is(&answer, Verdict::Verified);
@@ -118,13 +90,13 @@ async fn a_signature_of_the_notary_project_counts_found_and_decided_by_a_policy_
             "digest": subject.digest.to_string(), "size": subject.size}});
         draft
     };
-    attach(&bench, &top, NOTATION, plain(JWS, draft(&top).jws()), None).await;
+    attach(&bench.place(), &top, NOTATION, plain(JWS, draft(&top).jws()), None).await;
     // That of the index put at the image does not count.
-    attach(&bench, &child, NOTATION, plain(COSE, draft(&top).cose()), None).await;
+    attach(&bench.place(), &child, NOTATION, plain(COSE, draft(&top).cose()), None).await;
     let answer = asked(&bench, &signer("Acme"), &files).await;
     is(&answer, Verdict::Refused);
     assert!(of(&answer, &top).verified && !of(&answer, &child).verified, "{answer:?}");
-    attach(&bench, &child, NOTATION, plain(COSE, draft(&child).cose()), None).await;
+    attach(&bench.place(), &child, NOTATION, plain(COSE, draft(&child).cose()), None).await;
     let answer = asked(&bench, &signer("Acme"), &files).await;
     is(&answer, Verdict::Verified);
     let named = of(&answer, &top).signatures[0].identity.clone().unwrap();

@@ -167,10 +167,13 @@ impl Access {
 
 impl Failure {
     /// Whether the same request may succeed later.
-    pub(super) fn is_transient(&self) -> bool {
+    pub(in crate::client) fn is_transient(&self) -> bool {
         match self {
             Self::Status { status, .. } => retry::is_transient(*status),
-            Self::Connection { .. } | Self::Deadline { .. } | Self::Stalled { .. } => true,
+            Self::Connection { .. }
+            | Self::Deadline { .. }
+            | Self::Stalled { .. }
+            | Self::NoRoom { .. } => true,
             Self::Token { source, .. } => source.is_transient(),
             _ => false,
         }

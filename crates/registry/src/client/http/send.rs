@@ -1,6 +1,6 @@
 //! Sending: authorisation, redirects, deadlines, repetition.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH};
 use http::{HeaderValue, Method};
 use reqwest::Response;
@@ -13,6 +13,7 @@ use crate::client::answer::MAX_ERROR_BODY;
 use crate::client::auth::Authorization;
 use crate::client::error::Failure;
 use crate::client::retry::Retries;
+use crate::client::room::{Room, Taken};
 use crate::client::settings::Limits;
 use crate::headers::same_origin;
 
@@ -52,7 +53,7 @@ impl Shared {
     ) -> Result<Answer, Failure> {
         let whole = async {
             let response = self.attempt(endpoint, call).await?;
-            read_whole(response, limit, endpoint).await
+            read_whole(response, limit, endpoint, self.settings.room()).await
         };
         // An upload may take hours; it is watched for standing still instead.
         if matches!(call.payload, Payload::Blob { .. }) {
@@ -89,7 +90,8 @@ impl Shared {
                 Some(better) => {
                     // Reading the short refusal lets the connection be used again.
                     let limits = &self.settings.host(&endpoint.host).limits;
-                    let _ = within(limits, read_whole(response, MAX_ERROR_BODY, endpoint)).await;
+                    let _ =
+                        within(limits, read_whole(response, MAX_ERROR_BODY, endpoint, None)).await;
                     shown = Some(better);
                 }
                 None => return Ok(response),
@@ -130,8 +132,10 @@ impl Shared {
         limit: usize,
     ) -> Result<Answer, Failure> {
         let limits = &self.settings.host(&endpoint.host).limits;
-        let whole =
-            async { read_whole(self.follow(endpoint, call, shown).await?, limit, endpoint).await };
+        let whole = async {
+            let response = self.follow(endpoint, call, shown).await?;
+            read_whole(response, limit, endpoint, self.settings.room()).await
+        };
         within(limits, whole).await
     }
 
@@ -144,8 +148,8 @@ impl Shared {
     ) -> Result<Answer, Failure> {
         let limits = &self.settings.host(&endpoint.host).limits;
         let whole = async {
-            read_whole(self.send(endpoint, call, call.url.clone(), None).await?, limit, endpoint)
-                .await
+            let response = self.send(endpoint, call, call.url.clone(), None).await?;
+            read_whole(response, limit, endpoint, self.settings.room()).await
         };
         within(limits, whole).await
     }
@@ -252,16 +256,22 @@ async fn read_whole(
     mut response: Response,
     limit: usize,
     endpoint: &Endpoint,
+    room: Option<&Room>,
 ) -> Result<Answer, Failure> {
     let status = response.status().as_u16();
     let success = response.status().is_success();
     let url = response.url().clone();
     let headers = std::mem::take(response.headers_mut());
     let limit = if success { limit } else { MAX_ERROR_BODY };
-    let mut body = BytesMut::new();
+    let (mut body, mut taken) = (BytesMut::new(), Taken::default());
     loop {
         match response.chunk().await {
-            Ok(Some(chunk)) if body.len() + chunk.len() <= limit => body.extend_from_slice(&chunk),
+            Ok(Some(chunk)) if body.len() + chunk.len() <= limit => {
+                if let Some(room) = room.filter(|_| success) {
+                    room.take(&mut taken, chunk.len())?;
+                }
+                body.extend_from_slice(&chunk);
+            }
             Ok(Some(_)) if success => return Err(Failure::TooLarge { limit }),
             Ok(None) => break,
             Err(error) if success => return Err(connection_failure(&authority(&url), error)),
@@ -272,7 +282,7 @@ async fn read_whole(
     Ok(Answer {
         status,
         headers,
-        body: Bytes::from(body),
+        body: taken.by(body.freeze()),
         url,
         login: endpoint.host.as_str().to_owned(),
     })
@@ -287,6 +297,6 @@ pub(in crate::client) async fn judge(
     if response.status().is_success() {
         return Ok(response);
     }
-    let answer = within(limits, read_whole(response, MAX_ERROR_BODY, endpoint)).await?;
+    let answer = within(limits, read_whole(response, MAX_ERROR_BODY, endpoint, None)).await?;
     Err(answer.failure())
 }

@@ -194,7 +194,7 @@ pub(super) fn parse(text: &str, path: &Path) -> Result<Settings, SettingsError> 
         })?;
         hosts.insert(host, settings);
     }
-    Ok(Settings { defaults, hosts })
+    Ok(Settings { defaults, hosts, room: None })
 }
 
 impl LimitsSection {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use portolan_core::{Host, Repository, Target};
 
+use super::room::Room;
 use crate::ErrorClass;
 
 /// More than any list of registries needs.
@@ -21,6 +22,7 @@ const MAX_FILE: u64 = 1024 * 1024;
 pub struct Settings {
     defaults: HostSettings,
     hosts: BTreeMap<Host, HostSettings>,
+    room: Option<Room>,
 }
 
 /// How to talk to one registry.
@@ -221,6 +223,17 @@ impl Settings {
     /// What holds for one registry: its own section, or the defaults.
     pub fn host(&self, host: &Host) -> &HostSettings {
         self.hosts.get(host).unwrap_or(&self.defaults)
+    }
+
+    /// Bounds what is held in memory of all that registries send and that is read whole. Without it
+    /// each answer has its own bound alone.
+    pub fn bound_memory(&mut self, room: Room) {
+        self.room = Some(room);
+    }
+
+    /// Where what is read whole is counted, if it is.
+    pub(super) fn room(&self) -> Option<&Room> {
+        self.room.as_ref()
     }
 
     /// Whether a registry has a section of its own.

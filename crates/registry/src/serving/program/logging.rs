@@ -7,13 +7,14 @@ use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// What to log, in the words of tracing's filters.
 const VARIABLE: &str = "PORTOLAN_LOG";
-/// When nobody says: what the agent does, and what goes wrong elsewhere.
-const DEFAULT: &str = "warn,portolan_agent=info";
+/// Whoever ends by a signal says so here.
+const HERE: &str = "portolan_registry::serving::program";
 
 /// How a line of the log looks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
@@ -27,14 +28,18 @@ pub enum LogFormat {
 
 /// `PORTOLAN_LOG` is not a filter.
 #[derive(Debug, thiserror::Error)]
-#[error("{VARIABLE} is not a filter such as \"portolan_agent=debug\"")]
-pub struct FilterError(#[source] tracing_subscriber::filter::ParseError);
+#[error("{VARIABLE} is not a filter such as \"{program}=debug\"")]
+pub struct FilterError {
+    program: &'static str,
+    #[source]
+    source: tracing_subscriber::filter::ParseError,
+}
 
-/// Starts logging, once for the process.
-pub fn start(format: LogFormat) -> Result<(), FilterError> {
+/// Starts logging, once for the process. Where nobody says what, it is what `program` does, by the
+/// name of its library, and what goes wrong elsewhere.
+pub fn start_logging(program: &'static str, format: LogFormat) -> Result<(), FilterError> {
     let wanted = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
-    let filter =
-        EnvFilter::builder().parse(wanted.as_deref().unwrap_or(DEFAULT)).map_err(FilterError)?;
+    let filter = filter(program, wanted)?;
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
@@ -43,6 +48,11 @@ pub fn start(format: LogFormat) -> Result<(), FilterError> {
         LogFormat::Json => builder.event_format(Json).init(),
     }
     Ok(())
+}
+
+fn filter(program: &'static str, wanted: Option<String>) -> Result<EnvFilter, FilterError> {
+    let wanted = wanted.unwrap_or_else(|| format!("warn,{program}=info,{HERE}=info"));
+    EnvFilter::builder().parse(wanted).map_err(|source| FilterError { program, source })
 }
 
 /// One object to a line: `time`, `level`, `target`, `message`, and the event's own fields.
@@ -63,7 +73,9 @@ where
         event.record(&mut fields);
         let Fields(mut line) = fields;
         let metadata = event.metadata();
-        line.insert("time".to_owned(), jiff::Timestamp::now().to_string().into());
+        let mut time = String::new();
+        SystemTime.format_time(&mut Writer::new(&mut time))?;
+        line.insert("time".to_owned(), time.into());
         line.insert("level".to_owned(), metadata.level().as_str().to_lowercase().into());
         // An event may have a field of that name; what it says is worth more.
         line.entry("target").or_insert_with(|| metadata.target().into());
@@ -124,6 +136,14 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn what_is_no_filter_is_said_with_one_that_is() {
+        let error = filter("portolan_agent", Some("portolan_agent=loud".to_owned())).unwrap_err();
+        assert!(error.to_string().contains("portolan_agent=debug"), "{error}");
+        let usual = filter("portolan_agent", None).unwrap().to_string();
+        assert!(usual.contains("portolan_agent=info") && usual.contains("warn"), "{usual}");
     }
 
     #[test]
