@@ -56,9 +56,9 @@ pub(super) struct Fetching {
     /// How often to try again
     #[arg(long, value_name = "N", env = "NUM_RETRY", default_value_t = 3)]
     retries: u32,
-    /// Taken for the sake of old settings: waits grow by themselves, and the server has its say
-    #[arg(long, value_name = "SECONDS", env = "SLEEP_DURATION", hide = true)]
-    sleep_duration: Option<f64>,
+    /// How long to wait before it is tried again, in seconds; each further wait is twice as long
+    #[arg(long, value_name = "SECONDS", env = "SLEEP_DURATION", default_value = "0.25", value_parser = seconds)]
+    retry_wait: Duration,
     /// Certificates to trust beside the system's
     #[arg(long, value_name = "FILE")]
     ca_bundle: Option<PathBuf>,
@@ -77,9 +77,17 @@ impl Fetching {
             timeout: Duration::from_secs(self.timeout),
             stall: Duration::from_secs(self.idle_timeout),
             retries: self.retries,
+            first_wait: self.retry_wait,
             ca: self.ca_bundle.clone(),
         }
     }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().and_then(|s| Duration::try_from_secs_f64(s).ok());
+    seconds
+        .filter(|s| *s <= Duration::from_secs(60))
+        .ok_or_else(|| "give seconds, 60 at most".to_owned())
 }
 
 // What is wanted of it. No documentation, as above.

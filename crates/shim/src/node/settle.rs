@@ -50,7 +50,7 @@ pub(crate) struct Work<'a, 'b> {
     pub(crate) context: &'b Context,
     pub(crate) restart: &'b Restart,
     /// Is told how far it is.
-    pub(crate) phase: &'b mut dyn FnMut(Phase),
+    pub(crate) phase: &'b mut (dyn FnMut(Phase) + Send),
 }
 
 /// The runtime's major version, where its program says it.

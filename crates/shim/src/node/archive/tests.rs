@@ -47,7 +47,9 @@ fn tarball(items: &[Item<'_>]) -> Vec<u8> {
             Item::Kind(path, kind, link) => {
                 header.set_entry_type(*kind);
                 header.set_mode(0o644);
-                header.set_link_name(link).unwrap();
+                if !link.is_empty() {
+                    header.set_link_name(link).unwrap();
+                }
                 (path, &[])
             }
             Item::Dir(path) => {
@@ -81,7 +83,7 @@ fn zipped(items: &[(&str, u32, &[u8])]) -> Vec<u8> {
     writer.finish().unwrap().into_inner()
 }
 
-/// The xz of `printf '\177ELF'`-less content cannot be written here; the program does it where it is.
+/// Packed by the program xz, where it is there: the library here only reads.
 fn xz(bytes: &[u8]) -> Option<Vec<u8>> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x");
@@ -148,7 +150,6 @@ fn another_name_is_told_with_what_there_is() {
 #[test]
 fn links_devices_and_names_that_lead_out_are_refused() {
     use tar::EntryType as Type;
-    let ok = Item::File(NAME, 0o755, b"x");
     let cases = [
         Item::Kind(NAME, Type::Symlink, "/etc/shadow"),
         Item::Kind("other", Type::Symlink, "x"),
@@ -171,7 +172,6 @@ fn links_devices_and_names_that_lead_out_are_refused() {
         let error = read_it(&gzip(&tarball(&items))).unwrap_err();
         assert_eq!(error.reason(), Reason::ArchiveRefused, "{told}: {error}");
     }
-    drop(ok);
     for (path, mode) in
         [("../evil", 0o644), ("/evil", 0o644), ("link", 0o120_777), ("suid", 0o104_755)]
     {

@@ -37,6 +37,8 @@ pub struct Transport {
     pub stall: Duration,
     /// How often it is tried again.
     pub retries: u32,
+    /// Before it is tried the first time again; each further wait is twice as long.
+    pub first_wait: Duration,
     /// Whom to trust beside the system.
     pub ca: Option<PathBuf>,
 }
@@ -44,7 +46,8 @@ pub struct Transport {
 impl Default for Transport {
     fn default() -> Self {
         let stall = Duration::from_secs(30);
-        Self { max_bytes: MAX_BYTES, timeout: TIMEOUT, stall, retries: 4, ca: None }
+        let first_wait = Duration::from_millis(250);
+        Self { max_bytes: MAX_BYTES, timeout: TIMEOUT, stall, retries: 4, first_wait, ca: None }
     }
 }
 
@@ -226,6 +229,7 @@ fn client(transport: &Transport) -> Result<Client, ClientError> {
     let defaults = settings.defaults_mut();
     defaults.ca.extend(transport.ca.clone());
     defaults.limits.retries = transport.retries;
+    defaults.limits.first_wait = transport.first_wait;
     defaults.limits.retry_deadline = transport.timeout;
     defaults.limits.stall_timeout = transport.stall;
     defaults.limits.connect_timeout = defaults.limits.connect_timeout.min(transport.timeout);
