@@ -25,8 +25,9 @@ impl Watch for Quiet {
     }
 }
 
-/// What comes before the name of a file that is being written. No pattern of imports matches it.
-const TEMP: &str = ".portolan-";
+/// What a file that is being written is called. It must not end as a configuration does: to containerd,
+/// `*.toml` also takes names that begin with a dot.
+const TEMP: &str = ".portolan-new-";
 
 pub(crate) struct Disk<'a> {
     pub(crate) watch: &'a dyn Watch,
@@ -161,7 +162,7 @@ impl Drop for Discard<'_> {
 
 fn temp_of(path: &Path) -> PathBuf {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{TEMP}{name}"))
+    path.with_file_name(format!("{TEMP}{name}~"))
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -119,7 +119,7 @@ pub(crate) fn collect(store: &mut Store<'_>, name: &str, keep: &str) -> Result<(
     for sha256 in old {
         let program = path(&store.install_dir, name, &sha256, &shim.binary);
         let here = store.here(&program)?;
-        if running.as_ref().is_none_or(|running| is_running(&here, running)) {
+        if running.has(&here) {
             kept.push(sha256);
             continue;
         }
@@ -143,30 +143,47 @@ pub(crate) fn remove(store: &Store<'_>, name: &str, sha256: &str) -> Result<bool
     Ok(removed)
 }
 
-/// Whether a process runs this file.
-pub(crate) fn is_running(here: &Path, running: &BTreeSet<(u64, u64)>) -> bool {
-    id(here).is_some_and(|id| running.contains(&id))
+/// What processes of a host run.
+#[derive(Debug, Default)]
+pub(crate) struct Running {
+    /// Their files.
+    ids: BTreeSet<(u64, u64)>,
+    /// The programs that those name whose file is not shown to us: some systems hide it even from root.
+    named: Vec<String>,
+}
+
+impl Running {
+    /// Whether a process runs this file.
+    pub(crate) fn has(&self, here: &Path) -> bool {
+        let name = here.file_name().unwrap_or_default().to_string_lossy();
+        id(here).is_some_and(|id| self.ids.contains(&id))
+            || self.named.iter().any(|program| program.rsplit('/').next() == Some(&*name))
+    }
 }
 
 fn id(path: &Path) -> Option<(u64, u64)> {
     fs::metadata(path).ok().map(|m| (m.dev(), m.ino()))
 }
 
-/// The files that processes of the host run; none where that cannot be seen, a mere tree of files aside.
-pub(crate) fn running(root: &Path) -> Option<BTreeSet<(u64, u64)>> {
-    let Ok(entries) = fs::read_dir(root.join("proc")) else { return Some(BTreeSet::new()) };
+/// What the processes of a host run; nothing on a mere tree of files.
+pub(crate) fn running(root: &Path) -> Running {
     let is_process = |name: &str| name.bytes().all(|b| b.is_ascii_digit());
-    let processes = entries.flatten().filter(|e| is_process(&e.file_name().to_string_lossy()));
-    let mut ids = BTreeSet::new();
+    let entries = fs::read_dir(root.join("proc")).into_iter().flatten().flatten();
+    let processes = entries.filter(|e| is_process(&e.file_name().to_string_lossy()));
+    let mut running = Running::default();
     for process in processes {
         match fs::metadata(process.path().join("exe")) {
             Ok(m) => {
-                ids.insert((m.dev(), m.ino()));
+                running.ids.insert((m.dev(), m.ino()));
             }
             // It ended meanwhile, or is a thread of the kernel.
             Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-            Err(_) => return None,
+            Err(_) => {
+                let line = fs::read(process.path().join("cmdline")).unwrap_or_default();
+                let program = line.split(|byte| *byte == 0).next().unwrap_or_default();
+                running.named.push(String::from_utf8_lossy(program).into_owned());
+            }
         }
     }
-    Some(ids)
+    running
 }

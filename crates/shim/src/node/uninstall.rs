@@ -79,17 +79,16 @@ fn remove(store: &mut Store<'_>, name: &str, progress: &mut Progress) -> Result<
     let mut changed = retire_upstream(store, name)?;
     if let Some(shim) = store.state.shims.get(name).cloned() {
         changed = true;
-        if let Some(running) = place::running(store.root.dir()) {
-            let runs = |sha256: &&String| {
-                let path = place::path(&store.install_dir, name, sha256, &shim.binary);
-                store.here(&path).is_ok_and(|here| place::is_running(&here, &running))
-            };
-            if shim.versions.iter().any(|sha256| runs(&sha256)) {
-                progress.report.warnings.push(format!(
-                    "processes still run {}: they go on, and containerd cannot call it to clean up after them",
-                    shim.binary
-                ));
-            }
+        let running = place::running(store.root.dir());
+        let runs = |sha256: &String| {
+            let path = place::path(&store.install_dir, name, sha256, &shim.binary);
+            store.here(&path).is_ok_and(|here| running.has(&here))
+        };
+        if shim.versions.iter().any(runs) {
+            progress.report.warnings.push(format!(
+                "processes still run {}: they go on, and containerd cannot call it to clean up after them",
+                shim.binary
+            ));
         }
         for sha256 in &shim.versions {
             place::remove(store, name, sha256)?;
