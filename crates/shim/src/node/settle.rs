@@ -8,7 +8,7 @@ use super::config::{
 };
 use super::error::NodeError;
 use super::exec::{Context, ExecError};
-use super::preset::{Site, daemons};
+use super::preset::{Site, daemons, running_for};
 use super::ready::{self, Expect, ReadyError};
 use super::restart::{self, Method, RestartError};
 use super::state::{Saved, StateError, Store};
@@ -247,7 +247,7 @@ impl Work<'_, '_> {
 
     fn start_again(&self) -> Result<bool, RestartError> {
         let (root, command) = (self.store.root, self.restart.command.as_deref());
-        let method = restart::choose(root, self.context, self.site.preset, command)?;
+        let method = restart::choose(root, self.context, self.site, command)?;
         restart::act(root, self.context, &method)?;
         Ok(method != Method::Nothing)
     }
@@ -255,17 +255,11 @@ impl Work<'_, '_> {
     /// Whether the daemon that runs was started after the configuration changed: by an earlier run that
     /// ended there, or by somebody else.
     fn was_read(&self) -> bool {
-        let started = daemons(self.store.root.dir()).into_iter().filter(|daemon| {
-            daemon
-                .config
-                .as_deref()
-                .unwrap_or(&self.site.config)
-                .starts_with(self.site.preset.daemon_config)
-                || daemon.config.as_deref() == Some(&self.site.config)
-        });
-        let started = started.filter_map(|daemon| daemon.started).max();
-        let changed =
-            self.store.state.before.iter().filter_map(|saved| self.modified(&saved.path)).max();
+        let running = daemons(self.store.root.dir());
+        let daemon = running_for(&running, self.site.preset, &self.site.config);
+        let started = daemon.and_then(|daemon| daemon.started);
+        let changed = self.store.state.before.iter().filter_map(|saved| self.modified(&saved.path));
+        let changed = changed.max();
         // A file that is gone leaves its trace in its directory.
         matches!((started, changed), (Some(started), Some(changed)) if started > changed)
     }

@@ -79,12 +79,12 @@ pub fn detect(root: &HostRoot, overrides: &Overrides) -> Result<Site, DetectErro
             let unknown = || DetectError::UnknownPreset { name: name.chars().take(40).collect() };
             let preset = named(name).ok_or_else(unknown)?;
             let config = config.clone().unwrap_or_else(|| preset.config.to_owned());
-            let daemon = running.iter().find(|daemon| belongs(daemon, preset, &config)).cloned();
+            let daemon = running_for(&running, preset, &config);
             (preset, config, daemon)
         }
         Overrides { config: Some(path), distro: None } => {
             let preset = by_config(path);
-            let daemon = running.iter().find(|daemon| belongs(daemon, preset, path)).cloned();
+            let daemon = running_for(&running, preset, path);
             (preset, path.clone(), daemon)
         }
         Overrides { config: None, distro: None } => from_running(root, &running)
@@ -122,9 +122,15 @@ fn usual() -> &'static Preset {
     PRESETS.last().expect("the table is not empty")
 }
 
-fn belongs(daemon: &Daemon, preset: &Preset, config: &str) -> bool {
-    let started_with = daemon.config.as_deref().unwrap_or(usual().config);
-    started_with == config || started_with.starts_with(preset.daemon_config)
+/// The daemon that reads this configuration; where its configuration is made from it, one of that kind.
+pub(crate) fn running_for(running: &[Daemon], preset: &Preset, config: &str) -> Option<Daemon> {
+    let started_with =
+        |daemon: &Daemon| daemon.config.clone().unwrap_or_else(|| usual().config.to_owned());
+    let exact = running.iter().find(|daemon| started_with(daemon) == config);
+    let made =
+        || running.iter().find(|daemon| started_with(daemon).starts_with(preset.daemon_config));
+    let same_file = preset.config == usual().config;
+    exact.or_else(|| if same_file { None } else { made() }).cloned()
 }
 
 type Found = (&'static Preset, String, Option<Daemon>);

@@ -4,6 +4,7 @@ mod daemon;
 mod detect;
 
 pub use daemon::{Daemon, daemons};
+pub(crate) use detect::running_for;
 pub use detect::{DetectError, Overrides, Site, detect};
 
 use super::config::Layout;

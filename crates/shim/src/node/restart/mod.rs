@@ -6,7 +6,7 @@ use std::time::Duration;
 use globset::Glob;
 
 use super::exec::{Context, ExecError};
-use super::preset::{Daemon, Preset, daemons};
+use super::preset::{Daemon, Preset, Site, daemons, running_for};
 use super::root::HostRoot;
 
 /// How long a service manager may take.
@@ -99,9 +99,10 @@ pub enum Method {
 pub fn choose(
     root: &HostRoot,
     context: &Context,
-    preset: &Preset,
+    site: &Site,
     command: Option<&str>,
 ) -> Result<Method, RestartError> {
+    let preset = site.preset;
     if let Some(line) = command {
         return Ok(Method::Command(line.to_owned()));
     }
@@ -112,38 +113,31 @@ pub fn choose(
     match init(root) {
         Init::Systemd => {
             let listed = units(context)?;
-            let cgroup = own(preset, &running).and_then(|daemon| unit_of(root, daemon.pid));
+            let own = running_for(&running, preset, &site.config);
+            let cgroup = own.and_then(|daemon| unit_of(root, daemon.pid));
             let unit = choose_unit(preset.units, cgroup.as_deref(), &listed);
             let wanted = || preset.units.join(" or ");
             unit.map(Method::Unit).ok_or_else(|| RestartError::NoUnit { wanted: wanted() })
         }
         Init::OpenRc => Ok(Method::OpenRc),
         Init::S6 => Ok(Method::S6),
-        Init::Other => choose_process(preset, &running).map(Method::Signal),
+        Init::Other => choose_process(preset, &site.config, &running).map(Method::Signal),
     }
-}
-
-fn of_preset<'a>(preset: &Preset, running: &'a [Daemon]) -> Vec<&'a Daemon> {
-    let is = |daemon: &&Daemon| {
-        daemon
-            .config
-            .as_deref()
-            .unwrap_or("/etc/containerd/config.toml")
-            .starts_with(preset.daemon_config)
-    };
-    running.iter().filter(is).collect()
-}
-
-fn own<'a>(preset: &Preset, running: &'a [Daemon]) -> Option<&'a Daemon> {
-    of_preset(preset, running).into_iter().next()
 }
 
 /// The one process to signal. None or several are an error: the wrong one would be somebody else's.
 ///
 /// # Errors
 /// [`RestartError::Processes`].
-pub fn choose_process(preset: &Preset, running: &[Daemon]) -> Result<u32, RestartError> {
-    match of_preset(preset, running).as_slice() {
+pub fn choose_process(
+    preset: &Preset,
+    config: &str,
+    running: &[Daemon],
+) -> Result<u32, RestartError> {
+    let reads =
+        |daemon: &&Daemon| running_for(std::slice::from_ref(*daemon), preset, config).is_some();
+    let own: Vec<_> = running.iter().filter(reads).collect();
+    match own.as_slice() {
         [one] => Ok(one.pid),
         others => Err(RestartError::Processes { count: others.len() }),
     }
@@ -264,12 +258,15 @@ mod tests {
             program: "containerd".into(),
             started: None,
         };
-        let usual = named("default").unwrap();
-        assert!(matches!(choose_process(usual, &[]), Err(RestartError::Processes { count: 0 })));
-        assert_eq!(choose_process(usual, &[daemon(7, None)]).unwrap(), 7);
-        let two = [daemon(7, None), daemon(8, Some("/etc/containerd/x.toml"))];
-        assert!(matches!(choose_process(usual, &two), Err(RestartError::Processes { count: 2 })));
+        let (usual, config) = (named("default").unwrap(), "/etc/containerd/config.toml");
+        let choose = |running: &[Daemon]| choose_process(usual, config, running);
+        assert!(matches!(choose(&[]), Err(RestartError::Processes { count: 0 })));
+        assert_eq!(choose(&[daemon(7, None)]).unwrap(), 7);
+        let two = [daemon(7, None), daemon(8, Some(config))];
+        assert!(matches!(choose(&two), Err(RestartError::Processes { count: 2 })));
         let other = [daemon(7, None), daemon(8, Some("/var/lib/rancher/k3s/x.toml"))];
-        assert_eq!(choose_process(usual, &other).unwrap(), 7);
+        assert_eq!(choose(&other).unwrap(), 7);
+        let k3s = named("k3s").unwrap();
+        assert_eq!(choose_process(k3s, k3s.config, &other).unwrap(), 8);
     }
 }
