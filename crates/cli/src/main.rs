@@ -27,6 +27,7 @@ mod format;
 mod host;
 mod image;
 mod key;
+mod node;
 mod platform;
 mod platform_class;
 mod progress;
@@ -41,6 +42,10 @@ mod version;
 fn main() -> ExitCode {
     // First of all: what becomes a plugin has no threads and no runtime.
     if let Some(code) = portolan_compat::external::sandbox::run_if_asked() {
+        return code;
+    }
+    // So is what becomes a program of a host.
+    if let Some(code) = portolan_shim::node::exec::run_if_asked() {
         return code;
     }
     match run(cli::Cli::parse()) {

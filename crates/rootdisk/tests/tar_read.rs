@@ -78,7 +78,8 @@ fn path(bytes: impl AsRef<[u8]>) -> EntryPath {
 }
 
 fn head(at: impl AsRef<[u8]>, kind: HeadKind, mode: u16) -> Head {
-    Head { path: path(at), kind, attributes: Attributes { mode, ..Attributes::default() } }
+    let attributes = Attributes { mode, ..Attributes::default() };
+    Head { path: path(at), absolute: false, kind, attributes }
 }
 
 #[test]
@@ -114,7 +115,7 @@ fn every_kind_of_entry() {
         head("p", HeadKind::Fifo, 0o644),
         head("d/gone", HeadKind::Whiteout, 0),
         head("d", HeadKind::Opaque, 0),
-        head("last", HeadKind::File { size: 0 }, 0o644),
+        Head { absolute: true, ..head("last", HeadKind::File { size: 0 }, 0o644) },
     ];
     assert_eq!(heads(&tar), expected);
 }
@@ -131,7 +132,8 @@ fn pax_and_gnu_say_what_a_header_cannot() {
         mtime: Time { seconds: -5, nanoseconds: 0 },
         xattrs: Box::default(),
     };
-    let expected = Head { path: path(&long), kind: HeadKind::File { size: 4 }, attributes };
+    let kind = HeadKind::File { size: 4 };
+    let expected = Head { path: path(&long), absolute: false, kind, attributes };
     for dialect in [Dialect::Pax, Dialect::Gnu] {
         let link = Item::symlink("l", vec![b'y'; 3000]).dialect(dialect);
         let hard = Item::hardlink("h", &long).dialect(dialect);
@@ -481,7 +483,8 @@ fn expected(item: &Item) -> (Head, Placed) {
         xattrs: xattrs.into(),
     };
     let data = if item.data.is_empty() { vec![] } else { vec![(0, item.data.clone())] };
-    (Head { path: clean(&item.path), kind, attributes }, data)
+    let absolute = item.path.starts_with(b"/");
+    (Head { path: clean(&item.path), absolute, kind, attributes }, data)
 }
 
 proptest! {

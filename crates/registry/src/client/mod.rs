@@ -9,6 +9,7 @@
 //! | [`Remote::blob`] | GET blob, Range after a cut | size and digest while it flows |
 //! | [`Remote::push_blob`] | HEAD, POST, PUT or PATCH | the registry's digest check; size of the source |
 //! | [`Remote::push_manifest`] | PUT manifest | digest announced; referrers list where the registry keeps none |
+//! | [`Client::file`] | GET any URL, Range after a cut | how long it may be |
 //! | [`Remote::tags`], [`Remote::referrers`] | GET, all pages | pages bounded and of the same origin |
 
 mod answer;
@@ -18,6 +19,7 @@ mod credentials;
 mod download;
 mod error;
 mod fallback;
+mod file;
 mod http;
 mod login;
 mod manifests;
@@ -49,6 +51,7 @@ pub use credentials::{
 };
 pub use download::BlobStream;
 pub use error::{ClientError, Failure};
+pub use file::{FileDownload, FilePiece};
 pub use login::LoginCheck;
 pub use room::Room;
 pub use secret::Secret;

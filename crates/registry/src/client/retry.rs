@@ -5,8 +5,6 @@ use std::time::Duration;
 use super::error::Failure;
 use super::settings::Limits;
 
-/// The first wait; each further one is twice as long.
-const FIRST: Duration = Duration::from_millis(250);
 /// No wait of our own choosing is longer.
 const LONGEST: Duration = Duration::from_secs(15);
 /// A server that asks for a longer wait than this by Retry-After is not waited for that long: the
@@ -39,9 +37,10 @@ pub(super) fn delay(
     }
     let wait = match asked {
         Some(asked) if asked > LONGEST_ASKED => return None,
-        Some(asked) => asked + FIRST.mul_f64(jitter),
+        Some(asked) => asked + limits.first_wait.mul_f64(jitter),
         None => {
-            let doubled = FIRST.saturating_mul(1 << attempt.saturating_sub(1).min(16)).min(LONGEST);
+            let doubled = 1 << attempt.saturating_sub(1).min(16);
+            let doubled = limits.first_wait.saturating_mul(doubled).min(LONGEST);
             doubled.mul_f64(0.5 + jitter / 2.0)
         }
     };

@@ -86,7 +86,7 @@ impl<'a> Placer<'a> {
 impl Sink for Placer<'_> {
     type Error = PlaceError;
 
-    fn begin(&mut self, Head { path, kind, attributes }: Head) -> Result<(), PlaceError> {
+    fn begin(&mut self, Head { path, kind, attributes, .. }: Head) -> Result<(), PlaceError> {
         let kind = match kind {
             HeadKind::File { size } => {
                 let content = Content::new(size)?;
@@ -149,7 +149,8 @@ mod tests {
 
     fn head(size: u64) -> Head {
         let path = EntryPath(Box::from(*b"f"));
-        Head { path, kind: HeadKind::File { size }, attributes: Attributes::default() }
+        let attributes = Attributes::default();
+        Head { path, absolute: false, kind: HeadKind::File { size }, attributes }
     }
 
     /// Pieces of files, at their offsets.

@@ -72,6 +72,7 @@ pub(super) fn read(
         (None, Some(name), _) | (None, None, Some(name)) => name.to_vec(),
         (None, None, None) => header.name(),
     };
+    let absolute = written.starts_with(b"/");
     let stored = match pax.size {
         Some(size) => size,
         None => header.size().ok_or(TarError::Number { at, field: "size" })?,
@@ -94,7 +95,7 @@ pub(super) fn read(
         Name::Ignored => return Ok(Entry { head: None, body: no_data() }),
     };
     if let Some(kind) = whiteout {
-        let head = Head { path, kind, attributes: Attributes::default() };
+        let head = Head { path, absolute, kind, attributes: Attributes::default() };
         return Ok(Entry { head: Some(head), body: no_data() });
     }
     let link = before.link.take().map(Vec::into_boxed_slice).or_else(|| pax.link.clone());
@@ -121,7 +122,7 @@ pub(super) fn read(
     if matches!(kind, HeadKind::Symlink(_)) {
         attributes.mode = 0o777;
     }
-    Ok(Entry { head: Some(Head { path, kind, attributes }), body })
+    Ok(Entry { head: Some(Head { path, absolute, kind, attributes }), body })
 }
 
 /// Size and layout of a regular file, sparse or not.

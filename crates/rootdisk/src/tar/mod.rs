@@ -52,6 +52,8 @@ use crate::tree::{Attributes, Device};
 pub struct Head {
     /// Where. For whiteouts what they take away, for opaque ones the directory.
     pub path: EntryPath,
+    /// Whether it was written with a leading slash, which means nothing to a layer.
+    pub absolute: bool,
     /// What.
     pub kind: HeadKind,
     /// Meaningless for hard links and whiteouts.

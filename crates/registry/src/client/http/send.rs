@@ -102,7 +102,7 @@ impl Shared {
 
     /// Follows redirects. Credentials stay with the registry: once the way has left its origin they
     /// are not shown again.
-    async fn follow(
+    pub(in crate::client) async fn follow(
         &self,
         endpoint: &Endpoint,
         call: &Call<'_>,

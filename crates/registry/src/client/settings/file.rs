@@ -201,6 +201,7 @@ impl LimitsSection {
     fn over(&self, base: &Limits) -> Limits {
         let pick = |own: Option<Span>, base| own.map_or(base, |span| span.0);
         Limits {
+            first_wait: base.first_wait,
             connect_timeout: pick(self.connect_timeout, base.connect_timeout),
             stall_timeout: pick(self.stall_timeout, base.stall_timeout),
             request_timeout: pick(self.request_timeout, base.request_timeout),

@@ -66,6 +66,8 @@ pub struct Limits {
     pub request_timeout: Duration,
     /// For one call with all its repetitions and waits (blob bytes that keep flowing not counted).
     pub retry_deadline: Duration,
+    /// Before the first repetition; each further wait is twice as long.
+    pub first_wait: Duration,
     /// How often a request is repeated after connect errors, 408, 429 and 5xx.
     pub retries: u32,
     /// Blobs downloaded at once from this host; the same number may be uploaded at once.
@@ -79,6 +81,7 @@ impl Default for Limits {
             stall_timeout: Duration::from_secs(30),
             request_timeout: Duration::from_secs(60),
             retry_deadline: Duration::from_secs(180),
+            first_wait: Duration::from_millis(250),
             retries: 4,
             // Six layers at once fill a fast link; more only divide it.
             max_concurrency: 6,

@@ -1,0 +1,194 @@
+//! `portolan node …`: a runtime binary on one node. The Jobs of a Shim run these; so can a person.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portolan_shim::node::NodeError;
+use portolan_shim::node::install::{INSTALL_DIR, Node, Outcome, Restart};
+use portolan_shim::node::preset::Overrides;
+use portolan_shim::report::{Reason, Report};
+
+use crate::context;
+use crate::exit::{Exit, Failure};
+use crate::format::{self, Format};
+
+mod fetch;
+mod install;
+mod source;
+mod uninstall;
+mod verify;
+
+#[derive(Debug, clap::Subcommand)]
+#[command(defer = true)]
+#[allow(clippy::large_enum_variant, reason = "one per run")]
+pub(crate) enum Command {
+    /// Fetch a shim and check it, without any privilege
+    Fetch(fetch::Args),
+    /// Put a shim on a node and make containerd know it
+    Install(install::Args),
+    /// Take a shim off a node, as if it had never been there
+    Uninstall(uninstall::Args),
+    /// Is a shim still as it was installed?
+    Verify(verify::Args),
+}
+
+// What every operation on a node takes. No documentation: clap would give it to the commands.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Where {
+    /// The host's root directory
+    #[arg(long, value_name = "DIR", env = "HOST_ROOT", default_value = "/")]
+    host_root: PathBuf,
+    /// Where shims are kept on the host
+    #[arg(long, value_name = "PATH", default_value = INSTALL_DIR, value_parser = absolute)]
+    install_dir: String,
+    /// containerd's configuration, as the host names it; found out where nothing is said
+    #[arg(long, value_name = "PATH", value_parser = absolute)]
+    config: Option<String>,
+    /// The kind of node: default, kubeadm, k3s, rke2, k0s, microk8s, minikube, kind, custom
+    #[arg(long, value_name = "PRESET")]
+    distro: Option<String>,
+}
+
+// How the runtime is started again. No documentation, as above.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Restarting {
+    /// Leave containerd running with what it has read
+    #[arg(long)]
+    no_restart: bool,
+    /// How to start containerd again, as a line for the host's shell
+    #[arg(long, value_name = "COMMAND", conflicts_with = "no_restart")]
+    restart_command: Option<String>,
+    /// How long containerd may take until it answers as it should, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 90)]
+    ready_timeout: u64,
+    /// How long to wait for another installer on this node, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    lock_timeout: u64,
+}
+
+// Where the outcome is told. No documentation, as above.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Telling {
+    /// The file that gets the report; where it is there, /dev/termination-log
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// How to print it
+    #[arg(short = 'o', long = "format", value_enum, default_value_t = Format::Table)]
+    format: Format,
+}
+
+/// What a kubelet reads when a container has ended.
+const TERMINATION_LOG: &str = "/dev/termination-log";
+
+fn absolute(text: &str) -> Result<String, String> {
+    let plain = !text.split('/').any(|part| part == "..");
+    if text.len() > 1 && text.starts_with('/') && plain {
+        Ok(text.to_owned())
+    } else {
+        Err("give an absolute path of the host, without `..`".to_owned())
+    }
+}
+
+impl Where {
+    fn node(&self, restarting: Option<&Restarting>) -> Node {
+        let restart = restarting.map_or_else(Restart::default, |wish| Restart {
+            off: wish.no_restart,
+            command: wish.restart_command.clone(),
+            patience: Duration::from_secs(wish.ready_timeout),
+        });
+        Node {
+            root: self.host_root.clone(),
+            install_dir: self.install_dir.clone(),
+            overrides: Overrides { config: self.config.clone(), distro: self.distro.clone() },
+            restart,
+            lock: Duration::from_secs(restarting.map_or(60, |wish| wish.lock_timeout)),
+        }
+    }
+}
+
+pub(crate) fn run(command: Command) -> Result<Exit, Failure> {
+    match command {
+        Command::Fetch(args) => context::wait(fetch::run(args)),
+        Command::Install(args) => context::wait(install::run(args)),
+        Command::Uninstall(args) => context::wait(uninstall::run(args)),
+        Command::Verify(args) => context::wait(verify::run(args)),
+    }
+}
+
+impl Telling {
+    /// Tells an outcome to whoever waits for it, and makes an exit code of it.
+    fn finish(&self, outcome: Outcome) -> Result<Exit, Failure> {
+        let Outcome { report, error } = outcome;
+        let log = Path::new(TERMINATION_LOG);
+        let file = self.report.as_deref().or_else(|| log.is_file().then_some(log));
+        if let Some(file) = file {
+            // In place: what a kubelet mounts there is a file, and a rename would only cover it.
+            if let Err(untold) = std::fs::write(file, report.to_message()) {
+                format::tell(&format!("warning: {} cannot be written: {untold}", file.display()));
+            }
+        }
+        if self.format == Format::Table {
+            for warning in &report.warnings {
+                format::tell(&format!("warning: {warning}"));
+            }
+        }
+        if error.is_none() || self.format != Format::Table {
+            self.format.print(&report, draw)?;
+        }
+        match error {
+            None => Ok(Exit::Ok),
+            Some(error) => Err(Failure::new(exit(&error), error)),
+        }
+    }
+
+    /// The same for what failed before it began.
+    fn refuse(
+        &self,
+        operation: portolan_shim::report::Operation,
+        error: NodeError,
+    ) -> Result<Exit, Failure> {
+        self.finish(Outcome::refused(operation, error))
+    }
+}
+
+fn exit(error: &NodeError) -> Exit {
+    if matches!(error, NodeError::Fetch(fetch) if fetch.is_not_found()) {
+        return Exit::NotFound;
+    }
+    match error.reason() {
+        Reason::WrongArchitecture | Reason::NodeNotSupported | Reason::Drifted => Exit::No,
+        Reason::BinaryNotFound => Exit::NotFound,
+        Reason::LocationNotAllowed
+        | Reason::DigestRequired
+        | Reason::TooLarge
+        | Reason::DigestMismatch
+        | Reason::ArchiveRefused
+        | Reason::ConfigRefused
+        | Reason::BadRequest => Exit::Usage,
+        Reason::NotDownloadable
+        | Reason::DownloadFailed
+        | Reason::RolledBack
+        | Reason::RuntimeDown
+        | Reason::Locked
+        | Reason::HostTrouble => Exit::Transport,
+    }
+}
+
+fn draw(report: &Report) -> String {
+    let mut rows = Vec::new();
+    let mut row = |name: &str, value: &str| rows.push(vec![name.to_owned(), value.to_owned()]);
+    let word = |flag: bool| if flag { "yes" } else { "no" };
+    row("changed", word(report.changed));
+    row("restarted", word(report.restarted));
+    for (name, value) in [
+        ("node", &report.distro),
+        ("runtime", &report.runtime_version),
+        ("archive sha256", &report.archive_sha256),
+        ("binary sha256", &report.binary_sha256),
+    ] {
+        if let Some(value) = value {
+            row(name, value);
+        }
+    }
+    format::table(&["WHAT", "IS"], rows)
+}

@@ -1,0 +1,300 @@
+//! Which files change, and how: decided from what they say, before any of them is touched.
+
+use super::block::{self, Entry};
+use super::version::{plugin_table, runtimes};
+use super::{ConfigError, Loaded, MAX_FILE, Version, handler_table, imports, parse};
+use crate::node::request::Wanted;
+use crate::node::root::HostRoot;
+use crate::node::upstream;
+
+/// The first line of every file that is ours as a whole.
+const OURS: &str = "# portolan: this file is made and removed by `portolan node`\n";
+/// What a template of k3s or RKE2 begins with, to be the usual configuration and more.
+const BASE: &str = "{{ template \"base\" . }}\n";
+
+/// How a kind of node keeps its configuration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Layout {
+    /// containerd reads the file and what it imports.
+    File,
+    /// The file is written anew at every start, from a template beside it (k3s, RKE2).
+    Rendered,
+    /// The file is made by the distribution, which merges the files of this directory into it (k0s).
+    Merged(&'static str),
+}
+
+/// One file, before and after. None is: not there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// As the host names it.
+    pub path: String,
+    /// As it is.
+    pub before: Option<String>,
+    /// As it is to be.
+    pub after: Option<String>,
+}
+
+/// A host's configuration, as it was found.
+#[derive(Debug)]
+pub struct Look<'a> {
+    /// Where it is.
+    pub root: &'a HostRoot,
+    /// The main file.
+    pub main: &'a str,
+    /// How it is kept.
+    pub layout: Layout,
+    /// The runtime's major version, where it is known.
+    pub major: Option<u64>,
+    /// The files that containerd loads.
+    pub loaded: &'a [Loaded],
+    /// Files that a former run changed.
+    pub known: &'a [String],
+}
+
+/// Where a runtime is said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Spot {
+    Block(String),
+    Dropin(String),
+    Template(String),
+}
+
+impl Look<'_> {
+    fn version(&self) -> Version {
+        let made_for = if self.merges_by_major() { Version::V3 } else { Version::V2 };
+        // k0s writes the version itself; a file that says none is not what containerd will read.
+        let unsaid = |main: &&Loaded| {
+            matches!(self.layout, Layout::Merged(_)) && main.document.get("version").is_none()
+        };
+        self.loaded.first().filter(|main| !unsaid(main)).map_or(made_for, |main| main.version)
+    }
+
+    fn merges_by_major(&self) -> bool {
+        self.major.is_some_and(|major| major >= 2)
+    }
+
+    /// Whether an imported table is added to, and does not replace.
+    fn merges(&self) -> bool {
+        self.merges_by_major() || self.version() >= Version::V3
+    }
+
+    fn spot(&self, name: &str) -> Spot {
+        let file = format!("portolan-{name}.toml");
+        let imported = self.loaded.first().and_then(|main| {
+            main.imports.iter().find_map(|pattern| imports::takes(pattern, &file))
+        });
+        match (self.layout, imported) {
+            (Layout::Merged(dir), _) if self.is_managed() => Spot::Dropin(format!("{dir}/{file}")),
+            (_, Some(dir)) if self.merges() => Spot::Dropin(format!("{dir}/{file}")),
+            (Layout::Rendered, _) => Spot::Template(self.template()),
+            _ => Spot::Block(self.last_with_table().to_owned()),
+        }
+    }
+
+    /// k0s says in its file whether it is k0s's own.
+    fn is_managed(&self) -> bool {
+        let line = |line: &str| line.trim_start_matches('#').trim() == "k0s_managed=true";
+        let ours = |main: &Loaded| {
+            main.text.is_empty()
+                || main.text.lines().any(line)
+                || main.imports.iter().any(|path| path.starts_with("/run/k0s/"))
+        };
+        self.loaded.first().is_none_or(ours)
+    }
+
+    fn template(&self) -> String {
+        let suffix =
+            if self.version() >= Version::V3 { "config-v3.toml.tmpl" } else { "config.toml.tmpl" };
+        let dir = self.main.rsplit_once('/').map_or("", |(dir, _)| dir);
+        format!("{dir}/{suffix}")
+    }
+
+    /// The file whose table counts: containerd 1 takes the last, and nothing of those before.
+    fn last_with_table(&self) -> &str {
+        let has = |file: &&Loaded| plugin_table(&file.document, file.version).is_some();
+        let last = self.loaded.iter().rev().find(has).filter(|_| !self.merges());
+        last.or_else(|| self.loaded.first()).map_or(self.main, |file| &file.path)
+    }
+
+    /// Every file in which something of ours may be.
+    fn candidates(&self, name: &str) -> Vec<String> {
+        let mut paths: Vec<String> = Vec::new();
+        if self.layout == Layout::Rendered {
+            let dir = self.main.rsplit_once('/').map_or("", |(dir, _)| dir);
+            paths.extend(["config.toml.tmpl", "config-v3.toml.tmpl"].map(|f| format!("{dir}/{f}")));
+            paths.extend(self.loaded.iter().skip(1).map(|file| file.path.clone()));
+        } else {
+            paths.extend(self.loaded.iter().map(|file| file.path.clone()));
+        }
+        if let Layout::Merged(dir) = self.layout {
+            paths.push(format!("{dir}/portolan-{name}.toml"));
+            // Where upstream's installer put it.
+            paths.push(format!("{dir}/config.toml"));
+        }
+        paths.extend(self.known.iter().cloned());
+        paths.sort_unstable();
+        paths.dedup();
+        paths
+    }
+
+    fn read(&self, path: &str) -> Result<Option<String>, ConfigError> {
+        let bytes = self.root.read(path, MAX_FILE)?;
+        let text = bytes.map(String::from_utf8).transpose();
+        text.map_err(|_| ConfigError::NotText { path: path.to_owned() })
+    }
+
+    /// Somebody else's runtime of that name is left alone, and so are we.
+    fn refuse_conflicts(&self, wanted: &Wanted) -> Result<(), ConfigError> {
+        let handler = wanted.handler.as_str();
+        for file in self.loaded {
+            let path = file.path.clone();
+            if is_dropin(&file.text, wanted.name.as_str(), &file.path) {
+                continue;
+            }
+            let mine = block::remove(&path, &file.text, wanted.name.as_str())?;
+            let mine = upstream::remove_block(&mine, handler);
+            let document = parse(&path, &mine)?;
+            if handler_table(&document, file.version, handler).is_none() {
+                continue;
+            }
+            let foreign = parse(&path, &block::foreign(&path, &mine)?)?;
+            if !is_ours(&mine) && handler_table(&foreign, file.version, handler).is_some() {
+                return Err(ConfigError::Taken { path, handler: handler.to_owned() });
+            }
+            let dropin = path.rsplit('/').next().and_then(|f| f.strip_prefix("portolan-"));
+            let other = block::blocks(&mine)
+                .into_iter()
+                .next()
+                .or_else(|| dropin.and_then(|f| f.strip_suffix(".toml")).map(str::to_owned));
+            let other = other.unwrap_or_default();
+            return Err(ConfigError::OthersHandler { handler: handler.to_owned(), other });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a file is ours as a whole.
+fn is_ours(text: &str) -> bool {
+    text.starts_with(OURS)
+}
+
+fn is_dropin(text: &str, name: &str, path: &str) -> bool {
+    is_ours(text) && path.rsplit('/').next() == Some(&format!("portolan-{name}.toml"))
+}
+
+/// What has to change so that the runtime is known as wanted, with its program at `program`.
+///
+/// # Errors
+/// The configuration is refused; see [`ConfigError`].
+pub fn install(
+    look: &Look<'_>,
+    wanted: &Wanted,
+    program: &str,
+) -> Result<Vec<Change>, ConfigError> {
+    look.refuse_conflicts(wanted)?;
+    let name = wanted.name.as_str();
+    let spot = look.spot(name);
+    let target = match &spot {
+        Spot::Block(path) | Spot::Dropin(path) | Spot::Template(path) => path.clone(),
+    };
+    let mut changes = cleared(look, wanted.name.as_str(), wanted.handler.as_str(), Some(&target))?;
+    let before = look.read(&target)?;
+    let entry = Entry { handler: wanted.handler.as_str(), program, options: &wanted.options };
+    let after = match spot {
+        Spot::Dropin(path) => dropin(&path, before.as_deref(), look.version(), &entry)?,
+        Spot::Template(path) => {
+            let text = match &before {
+                Some(text) => upstream::remove_block(text, entry.handler),
+                None => format!("{OURS}{BASE}"),
+            };
+            block::add(&path, &text, name, look.version(), &entry, false)?
+        }
+        Spot::Block(path) => in_file(look, &path, before.as_deref(), name, &entry)?,
+    };
+    if before.as_deref() != Some(&after) {
+        changes.push(Change { path: target, before, after: Some(after) });
+    }
+    Ok(changes)
+}
+
+/// A file of our own.
+fn dropin(
+    path: &str,
+    before: Option<&str>,
+    version: Version,
+    entry: &Entry<'_>,
+) -> Result<String, ConfigError> {
+    if before.is_some_and(|text| !is_ours(text)) {
+        return Err(ConfigError::NotOurs { path: path.to_owned() });
+    }
+    Ok(format!("{OURS}version = {}\n\n{}", version.number(), block::tables(version, entry, "\n")))
+}
+
+/// A block in a file that containerd reads, which must then be TOML and have the runtime.
+fn in_file(
+    look: &Look<'_>,
+    path: &str,
+    before: Option<&str>,
+    name: &str,
+    entry: &Entry<'_>,
+) -> Result<String, ConfigError> {
+    let file = look.loaded.iter().find(|file| file.path == path);
+    let version = file.map_or_else(|| look.version(), |file| file.version);
+    let text = match before {
+        Some(text) => upstream::remove_block(text, entry.handler),
+        None => format!("{OURS}version = {}\n", version.number()),
+    };
+    let foreign = parse(path, &block::foreign(path, &text)?)?;
+    let named = runtimes(&foreign, version).is_some_and(|table| !table.is_empty());
+    let after = block::add(path, &text, name, version, entry, !look.merges() && !named)?;
+    let extend = |source| ConfigError::CannotExtend { path: path.to_owned(), source };
+    let document = match parse(path, &after) {
+        Ok(document) => document,
+        Err(ConfigError::NotToml { source, .. }) => return Err(extend(Some(source))),
+        Err(error) => return Err(error),
+    };
+    let said = handler_table(&document, version, entry.handler).and_then(|t| t.get("runtime_type"));
+    if said.and_then(|item| item.as_str()) != Some(entry.program) {
+        return Err(extend(None));
+    }
+    Ok(after)
+}
+
+/// What has to change so that nothing of the shim is left.
+///
+/// # Errors
+/// A block of ours is torn, or a file cannot be read.
+pub fn uninstall(look: &Look<'_>, name: &str, handler: &str) -> Result<Vec<Change>, ConfigError> {
+    cleared(look, name, handler, None)
+}
+
+/// Everything of the shim taken away, but for what is in `keep`.
+fn cleared(
+    look: &Look<'_>,
+    name: &str,
+    handler: &str,
+    keep: Option<&str>,
+) -> Result<Vec<Change>, ConfigError> {
+    let mut changes = Vec::new();
+    for path in look.candidates(name) {
+        if keep == Some(&path) {
+            continue;
+        }
+        let Some(before) = look.read(&path)? else { continue };
+        let rest = block::remove(&path, &before, name)?;
+        let rest = upstream::remove_block(&rest, handler);
+        let empty = rest != before && is_bare(&rest);
+        let after = (!is_dropin(&before, name, &path) && !empty).then_some(rest);
+        if after.as_deref() != Some(&before) {
+            changes.push(Change { path, before: Some(before), after });
+        }
+    }
+    Ok(changes)
+}
+
+/// Whether a file that we made says nothing any more.
+fn is_bare(text: &str) -> bool {
+    let Some(rest) = text.strip_prefix(OURS) else { return false };
+    rest == BASE
+        || ["version = 1\n", "version = 2\n", "version = 3\n", "version = 4\n"].contains(&rest)
+}

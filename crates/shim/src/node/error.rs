@@ -1,0 +1,134 @@
+//! Why an operation on a node failed, each kind with the word that the report has for it.
+
+use std::path::PathBuf;
+
+use portolan_registry::durable::DurableError;
+
+use super::archive::ArchiveError;
+use super::config::ConfigError;
+use super::elf::ElfError;
+use super::fetch::FetchError;
+use super::place::PlaceError;
+use super::preset::DetectError;
+use super::ready::ReadyError;
+use super::request::RequestError;
+use super::restart::RestartError;
+use super::state::StateError;
+use crate::report::Reason;
+
+/// Why an operation on a node failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// What was asked for makes no sense.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// The host's root is no directory.
+    #[error("{} cannot be used as a host's root", path.display())]
+    Root {
+        /// As it was given.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The machine does not say what it is.
+    #[error("it is not known which programs run on this node")]
+    Platform(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// Nothing was fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// Nothing was taken out.
+    #[error(transparent)]
+    Archive(#[from] ArchiveError),
+    /// It does not run here.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// What the fetching stage left is not what it said.
+    #[error("{} is not what was fetched: it has SHA-256 {actual}, not {expected}", path.display())]
+    Assets {
+        /// The file.
+        path: PathBuf,
+        /// As it was noted.
+        expected: String,
+        /// As it is.
+        actual: String,
+    },
+    /// What the fetching stage should have left is not there.
+    #[error("{} cannot be read; did the fetching stage run?", path.display())]
+    NoAssets {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The node is not one of those that are known.
+    #[error(transparent)]
+    Detect(#[from] DetectError),
+    /// Somebody else is at work.
+    #[error("another installer is at work on this node")]
+    Locked(#[source] DurableError),
+    /// What was done cannot be kept.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The program has no place.
+    #[error(transparent)]
+    Place(#[from] PlaceError),
+    /// The configuration is left alone.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// It was not started again; all is as before.
+    #[error("the runtime could not be started again; its configuration is as before")]
+    NotRestarted(#[source] RestartError),
+    /// It did not take the configuration; all is as before.
+    #[error(
+        "the runtime did not take the new configuration; the one from before is back, and it runs"
+    )]
+    RolledBack(#[source] ReadyError),
+    /// It did not take the configuration, nor the one from before.
+    #[error(
+        "the runtime did not take the new configuration, and does not run with the one from before either; look at its log"
+    )]
+    RuntimeDown(#[source] ReadyError),
+    /// A look found something else than was asked for.
+    #[error("{what}")]
+    Drifted {
+        /// What.
+        what: String,
+    },
+}
+
+impl From<DurableError> for NodeError {
+    fn from(error: DurableError) -> Self {
+        match error {
+            DurableError::Locked { .. } => Self::Locked(error),
+            error => Self::State(StateError::Disk(error)),
+        }
+    }
+}
+
+impl NodeError {
+    /// In the report's words.
+    #[must_use]
+    pub fn reason(&self) -> Reason {
+        match self {
+            Self::Request(_) | Self::Root { .. } => Reason::BadRequest,
+            Self::Platform(_) => Reason::NodeNotSupported,
+            Self::Fetch(error) => error.reason(),
+            Self::Archive(error) => error.reason(),
+            Self::Elf(_) => Reason::WrongArchitecture,
+            Self::Assets { .. } => Reason::DigestMismatch,
+            Self::NoAssets { .. } => Reason::BinaryNotFound,
+            Self::Detect(DetectError::UnknownPreset { .. }) => Reason::BadRequest,
+            Self::Detect(_) => Reason::NodeNotSupported,
+            Self::Locked(_) => Reason::Locked,
+            Self::State(_) => Reason::HostTrouble,
+            Self::Place(error) => error.reason(),
+            Self::Config(error) => error.reason(),
+            Self::NotRestarted(_) | Self::RolledBack(_) => Reason::RolledBack,
+            Self::RuntimeDown(_) => Reason::RuntimeDown,
+            Self::Drifted { .. } => Reason::Drifted,
+        }
+    }
+}

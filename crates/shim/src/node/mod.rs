@@ -1,0 +1,44 @@
+//! The node's side: a runtime binary fetched, checked, put in its place and made known to containerd.
+//!
+//! Everything works on a host's root directory, the running machine's or a mere tree of files.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `request` | names, digests and options, checked |
+//! | `fetch` | a URL to a file whose digest is known |
+//! | `archive` | one regular file out of an archive |
+//! | `elf` | whether a program is made for this machine |
+//! | `root`, `disk` | paths below a host's root; changes to them, told before they are made |
+//! | `state`, `lock` | what was done and is being done; one at a time |
+//! | `place` | binaries under their digests |
+//! | `config` | containerd's configuration: read as TOML, changed by owned blocks and files |
+//! | `upstream` | what runtime-class-manager left |
+//! | `preset` | kinds of nodes, as data, and how one is known |
+//! | `exec` | programs of the host |
+//! | `restart`, `ready` | the runtime started again, and asked what it knows |
+//! | `install`, `uninstall`, `verify` | all of it together |
+
+pub mod archive;
+pub mod config;
+mod disk;
+pub mod elf;
+mod error;
+pub mod exec;
+pub mod fetch;
+pub mod install;
+mod lock;
+mod place;
+pub mod preset;
+pub mod ready;
+pub mod request;
+pub mod restart;
+mod root;
+mod settle;
+pub mod state;
+pub mod uninstall;
+pub mod upstream;
+pub mod verify;
+
+pub use disk::{Quiet, Watch};
+pub use error::NodeError;
+pub use root::HostRoot;

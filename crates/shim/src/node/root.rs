@@ -1,0 +1,134 @@
+//! Paths of a host, as they are below its root: links lead where they lead on the host, never out of it.
+
+use std::fs;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use portolan_registry::durable::{self, DurableError};
+
+/// As many links as Linux follows in one path.
+const MAX_LINKS: usize = 40;
+
+/// The root directory of a host: `/`, where it is mounted, or a tree of files.
+#[derive(Debug, Clone)]
+pub struct HostRoot {
+    dir: PathBuf,
+}
+
+impl HostRoot {
+    /// The host whose root is `dir`.
+    ///
+    /// # Errors
+    /// It is no directory, or cannot be looked into.
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        let dir = dir.canonicalize()?;
+        if dir.is_dir() { Ok(Self { dir }) } else { Err(io::ErrorKind::NotADirectory.into()) }
+    }
+
+    /// Where it is here.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Whether it is the root that this process has, too.
+    #[must_use]
+    pub fn is_here(&self) -> bool {
+        self.dir == Path::new("/")
+    }
+
+    /// Where the host's `path` is here. Links are followed inside the root, also the last one; what
+    /// is not there is taken as it is written.
+    ///
+    /// # Errors
+    /// Links that go round in circles, or that cannot be read.
+    pub fn locate(&self, path: &str) -> io::Result<PathBuf> {
+        let mut here = self.dir.clone();
+        let mut todo = parts(Path::new(path));
+        let mut links = 0;
+        while let Some(part) = todo.pop() {
+            if part == ".." {
+                if here != self.dir {
+                    here.pop();
+                }
+                continue;
+            }
+            let next = here.join(&part);
+            match fs::symlink_metadata(&next) {
+                Ok(metadata) if metadata.is_symlink() => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(io::Error::other("too many links follow each other"));
+                    }
+                    let target = fs::read_link(&next)?;
+                    if target.is_absolute() {
+                        here.clone_from(&self.dir);
+                    }
+                    todo.extend(parts(&target));
+                }
+                Ok(_) => here = next,
+                Err(e) if e.kind() == io::ErrorKind::NotFound => here = next,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(here)
+    }
+
+    /// Whether there is something at the host's `path`.
+    #[must_use]
+    pub fn has(&self, path: &str) -> bool {
+        self.locate(path).is_ok_and(|here| here.exists())
+    }
+
+    /// The host's file at `path`, none where there is none.
+    pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, DurableError> {
+        let here = self
+            .locate(path)
+            .map_err(|e| DurableError::Unreadable { path: self.dir.join(path), source: e })?;
+        match durable::read_bounded(&here, limit) {
+            Err(DurableError::Unreadable { source, .. })
+                if source.kind() == io::ErrorKind::NotADirectory =>
+            {
+                Ok(None)
+            }
+            read => read,
+        }
+    }
+}
+
+/// The parts of a path, last first.
+fn parts(path: &Path) -> Vec<String> {
+    let part = |c: Component<'_>| match c {
+        Component::Normal(part) => Some(part.to_string_lossy().into_owned()),
+        Component::ParentDir => Some("..".to_owned()),
+        _ => None,
+    };
+    let mut parts: Vec<String> = path.components().filter_map(part).collect();
+    parts.reverse();
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn links_lead_inside_the_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = HostRoot::open(dir.path()).unwrap();
+        fs::create_dir_all(dir.path().join("var/etc")).unwrap();
+        symlink("/var/etc", dir.path().join("etc")).unwrap();
+        symlink("../../../..", dir.path().join("var/up")).unwrap();
+        symlink("loop", dir.path().join("loop")).unwrap();
+        let at = |path: &str| root.locate(path).unwrap();
+        assert_eq!(
+            at("/etc/containerd/config.toml"),
+            root.dir().join("var/etc/containerd/config.toml")
+        );
+        assert_eq!(at("/var/up/x"), root.dir().join("x"));
+        assert_eq!(at("/../../x"), root.dir().join("x"));
+        assert!(root.locate("/loop").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! A shim taken off a node, as if it had never been there. What is gone already is no trouble.
+
+use super::config;
+use super::disk::{Disk, Watch};
+use super::error::NodeError;
+use super::exec::Context;
+use super::install::{Node, Outcome, Progress, known_files, open_root, retire_upstream};
+use super::lock;
+use super::place;
+use super::preset::{DetectError, Site, detect};
+use super::ready::Expect;
+use super::request::Name;
+use super::settle::{self, Work};
+use super::state::Store;
+use crate::report::{Operation, Phase};
+
+/// Takes a shim off.
+pub async fn uninstall(node: &Node, name: &Name, watch: &dyn Watch) -> Outcome {
+    let mut progress = Progress::new(Operation::Uninstall, Phase::Detect);
+    let result = run(node, name.as_str(), watch, &mut progress).await;
+    progress.end(result)
+}
+
+async fn run(
+    node: &Node,
+    name: &str,
+    watch: &dyn Watch,
+    progress: &mut Progress,
+) -> Result<(), NodeError> {
+    let root = open_root(&node.root)?;
+    let _lock = lock::lock(&root, node.lock)?;
+    let mut store = Store::open(&root, Disk { watch }, &node.install_dir)?;
+    store.sweep()?;
+    let shim = store.state.shims.get(name).cloned();
+    let handler = shim.as_ref().map_or(name, |shim| &shim.handler).to_owned();
+    let context = Context::of(&root);
+    match detect(&root, &node.overrides) {
+        Ok(site) => {
+            progress.report.distro = Some(site.preset.name.to_owned());
+            let changes = plan(&store, &site, &context, name, &handler)?;
+            // A node on which nothing of it is, is left alone: not even asked how it is.
+            if !changes.is_empty() || (shim.is_some() && store.state.restart_due) {
+                let settled = {
+                    let mut phase = |phase| progress.phase(phase);
+                    let restart = &node.restart;
+                    let (site, context) = (&site, &context);
+                    let mut work =
+                        Work { store: &mut store, site, context, restart, phase: &mut phase };
+                    work.begin()?;
+                    work.settle(&changes, name, Expect::Gone(&handler)).await?
+                };
+                progress.settled(settled);
+            }
+        }
+        // No runtime any more: nothing of it is configured.
+        Err(DetectError::NotFound) => {}
+        Err(error) => return Err(error.into()),
+    }
+    progress.phase(Phase::Place);
+    progress.report.changed |= remove(&mut store, name, progress)?;
+    Ok(())
+}
+
+fn plan(
+    store: &Store<'_>,
+    site: &Site,
+    context: &Context,
+    name: &str,
+    handler: &str,
+) -> Result<Vec<config::Change>, NodeError> {
+    let loaded = config::load(store.root, &site.config)?;
+    let known = known_files(store, name);
+    let look = settle::look(store, site, context, &loaded, &known);
+    Ok(config::uninstall(&look, name, handler)?)
+}
+
+/// The programs, upstream's too, and what was written down of them.
+fn remove(store: &mut Store<'_>, name: &str, progress: &mut Progress) -> Result<bool, NodeError> {
+    let mut changed = retire_upstream(store, name)?;
+    if let Some(shim) = store.state.shims.get(name).cloned() {
+        changed = true;
+        let running = place::running(store.root.dir());
+        let runs = |sha256: &String| {
+            let path = place::path(&store.install_dir, name, sha256, &shim.binary);
+            store.here(&path).is_ok_and(|here| running.has(&here))
+        };
+        if shim.versions.iter().any(runs) {
+            progress.report.warnings.push(format!(
+                "processes still run {}: they go on, and containerd cannot call it to clean up after them",
+                shim.binary
+            ));
+        }
+        for sha256 in &shim.versions {
+            place::remove(store, name, sha256)?;
+        }
+        for path in &shim.files {
+            let here = store.here(path)?;
+            store.disk.sweep(&here)?;
+        }
+        store.state.shims.remove(name);
+        if store.state.shims.is_empty() {
+            store.state.before.clear();
+        }
+        // The shim's directories go while they are still written down.
+        store.remove_unused_dirs()?;
+    }
+    store.finish()?;
+    Ok(changed)
+}

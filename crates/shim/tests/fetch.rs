@@ -1,0 +1,202 @@
+//! Fetching from servers that misbehave.
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a test may panic")]
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, Instant};
+
+use portolan_core::Digest;
+use portolan_shim::node::fetch::{FetchError, Fetched, Location, Rules, Transport, fetch};
+use portolan_shim::report::Reason;
+use support::server::{Answer, Server};
+use support::{Tree, archive, from, ok, program, transport, wanted};
+
+async fn get(
+    url: &str,
+    digest: Option<Digest>,
+    transport: &Transport,
+) -> Result<Vec<u8>, FetchError> {
+    let temp = tempfile::tempdir().unwrap();
+    let location = Location::new(url, digest, Rules::default()).unwrap();
+    let result = fetch(&location, transport, temp.path()).await;
+    let bytes = result.map(|Fetched { file, digest, bytes, .. }| {
+        let mode = fs::metadata(file.path()).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "for its owner alone");
+        let content = fs::read(file.path()).unwrap();
+        assert_eq!(digest, Digest::sha256(&content));
+        assert_eq!(bytes, content.len() as u64);
+        content
+    });
+    assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0, "nothing stays behind");
+    bytes
+}
+
+fn content() -> Vec<u8> {
+    program(3, 300_000)
+}
+
+#[tokio::test]
+async fn a_file_is_fetched_and_hashed() {
+    let server = Server::file(content());
+    let digest = Some(Digest::sha256(&content()));
+    assert_eq!(get(&server.url, digest, &transport()).await.unwrap(), content());
+    assert_eq!(get(&server.url, None, &transport()).await.unwrap(), content());
+}
+
+#[tokio::test]
+async fn another_digest_leaves_nothing() {
+    let server = Server::file(content());
+    let error = get(&server.url, Some(Digest::sha256(b"other")), &transport()).await.unwrap_err();
+    assert_eq!(error.reason(), Reason::DigestMismatch);
+    assert_eq!(server.count(), 1, "it would be the same again");
+}
+
+#[tokio::test]
+async fn a_cut_is_taken_up_where_it_was() {
+    let server = Server::new(|asked| match asked.number {
+        0 => Answer::Cut(content(), 100_000),
+        1 => Answer::Stall(content(), 200_000),
+        _ => Answer::File(content()),
+    });
+    assert_eq!(get(&server.url, None, &transport()).await.unwrap(), content());
+    let ranges: Vec<_> = server.asked.lock().unwrap().iter().map(|a| a.range.clone()).collect();
+    assert_eq!(ranges[0], None);
+    assert_eq!(ranges[1].as_deref(), Some("bytes=100000-"));
+    assert_eq!(ranges[2].as_deref(), Some("bytes=200000-"));
+}
+
+#[tokio::test]
+async fn trouble_that_passes_is_waited_for_and_a_no_is_not() {
+    let server = Server::new(|asked| match asked.number {
+        0 => Answer::Status(503, vec![("retry-after", "1".to_owned())]),
+        1 => Answer::Status(429, vec![]),
+        2 => Answer::Nothing,
+        _ => Answer::File(content()),
+    });
+    let began = Instant::now();
+    assert_eq!(get(&server.url, None, &transport()).await.unwrap(), content());
+    assert!(began.elapsed() >= Duration::from_secs(1), "as long as the server asked for");
+    for (status, reason) in [
+        (404, Reason::NotDownloadable),
+        (403, Reason::NotDownloadable),
+        (500, Reason::DownloadFailed),
+    ] {
+        let server = Server::new(move |_| Answer::Status(status, vec![]));
+        let few = Transport { retries: 2, ..transport() };
+        let error = get(&server.url, None, &few).await.unwrap_err();
+        assert_eq!(error.reason(), reason, "{error}");
+        assert_eq!(server.count(), if status == 500 { 3 } else { 1 }, "{status}");
+    }
+    let error = get("http://127.0.0.1:1/x", None, &Transport { retries: 1, ..transport() })
+        .await
+        .unwrap_err();
+    assert_eq!(error.reason(), Reason::DownloadFailed);
+}
+
+#[tokio::test]
+async fn bounds_of_size_time_and_redirects_hold() {
+    let endless = Server::new(|_| Answer::Endless);
+    let small = Transport { max_bytes: 50_000, ..transport() };
+    assert_eq!(get(&endless.url, None, &small).await.unwrap_err().reason(), Reason::TooLarge);
+    let large = Server::file(content());
+    assert_eq!(get(&large.url, None, &small).await.unwrap_err().reason(), Reason::TooLarge);
+    let short = Transport {
+        timeout: Duration::from_millis(300),
+        stall: Duration::from_secs(9),
+        ..transport()
+    };
+    let slow = Server::new(|_| Answer::Stall(content(), 10));
+    let error = get(&slow.url, None, &short).await.unwrap_err();
+    assert!(matches!(error, FetchError::Deadline { .. }), "{error}");
+    let round = Server::new(|_| Answer::Status(302, vec![("location", "/again".to_owned())]));
+    assert!(get(&round.url, None, &transport()).await.is_err());
+    assert!(round.count() < 20);
+    let file =
+        Server::new(|_| Answer::Status(302, vec![("location", "file:///etc/passwd".to_owned())]));
+    assert_eq!(
+        get(&file.url, None, &transport()).await.unwrap_err().reason(),
+        Reason::NotDownloadable
+    );
+    let target = Server::file(content());
+    let to = target.url.clone();
+    let hop = Server::new(move |_| Answer::Status(307, vec![("location", to.clone())]));
+    assert_eq!(get(&hop.url, None, &transport()).await.unwrap(), content());
+}
+
+/// A wrong digest, a web page or another architecture leaves the node as it was.
+#[tokio::test]
+async fn what_is_refused_leaves_the_node_untouched() {
+    let tree = Tree::with("version = 2\n");
+    let before = tree.snapshot();
+    let good = archive("containerd-shim-spin", &program(1, 1000));
+    let mut wrong = program(1, 1000);
+    wrong[18] = if wrong[18] == 62 { 183 } else { 62 };
+    for (bytes, digest, reason) in [
+        (good.clone(), Some(Digest::sha256(b"no")), Reason::DigestMismatch),
+        (b"<html>no</html>".to_vec(), None, Reason::ArchiveRefused),
+        (archive("other", &program(1, 10)), None, Reason::BinaryNotFound),
+        (archive("containerd-shim-spin", &wrong), None, Reason::WrongArchitecture),
+        (archive("containerd-shim-spin", b"#!/bin/sh\n"), None, Reason::WrongArchitecture),
+    ] {
+        let server = Server::file(bytes);
+        let outcome = portolan_shim::node::install::install(
+            &tree.node(),
+            &wanted("spin"),
+            &from(&server.url, digest),
+            &portolan_shim::node::Quiet,
+        )
+        .await;
+        assert_eq!(outcome.report.reason, Some(reason), "{}", outcome.report.message);
+        assert_eq!(tree.snapshot(), before);
+    }
+    let server = Server::file(good.clone());
+    let source = from(&server.url, Some(Digest::sha256(&good)));
+    let report = ok(portolan_shim::node::install::install(
+        &tree.node(),
+        &wanted("spin"),
+        &source,
+        &portolan_shim::node::Quiet,
+    )
+    .await);
+    assert_eq!(report.archive_sha256, Some(Digest::sha256(&good).hex()));
+    assert!(report.warnings.iter().any(|w| w.contains("plain http")), "{:?}", report.warnings);
+    ok(tree.verify("spin").await);
+}
+
+/// The two stages together do what one does, and the second does not believe what was changed in between.
+#[tokio::test]
+async fn the_stage_without_privilege_hands_over() {
+    let tree = Tree::with("version = 2\n");
+    let bytes = archive("bin/containerd-shim-spin", &program(1, 1000));
+    let server = Server::file(bytes.clone());
+    let assets = tempfile::tempdir().unwrap();
+    let location =
+        Location::new(&server.url, Some(Digest::sha256(&bytes)), Rules::default()).unwrap();
+    ok(portolan_shim::node::install::fetch_stage(
+        &wanted("spin"),
+        &location,
+        &transport(),
+        assets.path(),
+    )
+    .await);
+    let source = portolan_shim::node::install::Source::Assets(assets.path().to_owned());
+    let report = ok(portolan_shim::node::install::install(
+        &tree.node(),
+        &wanted("spin"),
+        &source,
+        &portolan_shim::node::Quiet,
+    )
+    .await);
+    assert_eq!(report.archive_sha256, Some(Digest::sha256(&bytes).hex()));
+    fs::write(assets.path().join("containerd-shim-spin"), program(2, 1000)).unwrap();
+    let outcome = portolan_shim::node::install::install(
+        &tree.node(),
+        &wanted("spin"),
+        &source,
+        &portolan_shim::node::Quiet,
+    )
+    .await;
+    assert_eq!(outcome.report.reason, Some(Reason::DigestMismatch));
+}
