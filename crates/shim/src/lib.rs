@@ -2,8 +2,14 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `resolve` | which artifact a node gets, and whether policy lets it; pure |
+//! | `desired` | what a node should have, as one hash; pure |
+//! | `lint` | what in a Shim cannot work, or deserves a look; pure |
 //! | `report` | what a node says of an install, an uninstall or a look: the one thing that both sides share |
 
 #![warn(missing_docs)]
 
+pub mod desired;
+pub mod lint;
 pub mod report;
+pub mod resolve;
