@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::exit::{Exit, Failure};
 use crate::{agent, build, buildrun, compat, completions, context, crds, host};
 use crate::{image, key, platform, platform_class, progress, registry, rootdisk, sign, step};
-use crate::{strategy, verify, version};
+use crate::{shim, strategy, verify, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -91,6 +91,9 @@ enum Command {
     /// Look at this machine
     #[command(subcommand)]
     Host(host::Command),
+    /// Runtime binaries for the nodes of a cluster
+    #[command(subcommand)]
+    Shim(shim::Command),
     /// What the pods of a build run
     #[command(subcommand)]
     Step(step::Command),
@@ -116,6 +119,7 @@ impl Cli {
             Command::Strategy(command) => strategy::run(command),
             Command::Platform(command) => platform::run(command),
             Command::PlatformClass(command) => platform_class::run(command),
+            Command::Shim(command) => shim::run(command),
             Command::Step(command) => step::run(command, global),
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),

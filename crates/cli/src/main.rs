@@ -32,6 +32,7 @@ mod platform_class;
 mod progress;
 mod registry;
 mod rootdisk;
+mod shim;
 mod sign;
 mod step;
 mod strategy;

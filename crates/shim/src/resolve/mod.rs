@@ -14,6 +14,7 @@ mod tests;
 use portolan_api::shim::{PlatformArtifact, ShimSpec};
 use portolan_core::Platform;
 
+pub(crate) use policy::digest;
 pub use policy::{Admitted, Complaint, Policy, Requirement, admit};
 
 /// What is known of a node.

@@ -1,5 +1,7 @@
 //! What in a Shim cannot work, or deserves a look. A cluster takes most of it, as upstream does.
 
+pub mod pin;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
