@@ -340,8 +340,16 @@ fn a_shim_is_refused_only_for_what_cannot_be_meant() {
         (format!("{platform}/arch"), json!("sparc"), "must be one of"),
         (format!("{platform}/os"), json!("windows"), "must be one of"),
         (platform.to_owned(), json!({"os": "linux", "arch": "amd64"}), "location: is required"),
-        ("/spec/rolloutStrategy".to_owned(), json!({"type": "rolling", "rolling": {"maxUpdate": "101%"}}), "does not match"),
-        ("/spec/rolloutStrategy".to_owned(), json!({"type": "rolling", "rolling": {"maxUpdate": true}}), "whole number or a text"),
+        (
+            "/spec/rolloutStrategy".to_owned(),
+            json!({"type": "rolling", "rolling": {"maxUpdate": "101%"}}),
+            "does not match",
+        ),
+        (
+            "/spec/rolloutStrategy".to_owned(),
+            json!({"type": "rolling", "rolling": {"maxUpdate": true}}),
+            "whole number or a text",
+        ),
         ("/spec/rolloutStrategy".to_owned(), json!({}), "type: is required"),
     ] {
         let told = problems(&shim(&path, value));

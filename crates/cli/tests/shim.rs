@@ -32,16 +32,22 @@ fn shim_plan_says_what_each_selected_node_would_get() {
     let home = tempfile::tempdir().unwrap();
     let files = examples(home.path());
     let nodes = fixture("nodes.yaml");
-    let plan = |file: &str| run(home.path(), &["shim", "plan", "-f", file, "--nodes", &nodes, "-o", "json"]);
+    let plan = |file: &str| {
+        run(home.path(), &["shim", "plan", "-f", file, "--nodes", &nodes, "-o", "json"])
+    };
     let row = |node: &str, arch: Option<&str>, sha256: Value, error: Value| {
         let location = arch.map(|arch| format!("{RELEASE}-{arch}.tar.gz"));
         json!({"node": node, "location": location, "sha256": sha256, "error": error})
     };
     let one = plan(&files[0]).json();
-    let all = ["amd-1", "arm-1", "risc-1"].map(|node| row(node, Some("aarch64"), json!(null), json!(null)));
+    let all = ["amd-1", "arm-1", "risc-1"]
+        .map(|node| row(node, Some("aarch64"), json!(null), json!(null)));
     assert_eq!(one, json!(all), "one archive for every node");
     let error = json!("no platform artifact matches node risc-1 (linux/riscv64)");
-    for (file, digests) in [(&files[1], [json!(null), json!(null)]), (&files[2], [json!("f6e5d4c3b2a1..."), json!("a1b2c3d4e5f6...")])] {
+    for (file, digests) in [
+        (&files[1], [json!(null), json!(null)]),
+        (&files[2], [json!("f6e5d4c3b2a1..."), json!("a1b2c3d4e5f6...")]),
+    ] {
         let said = plan(file);
         assert_eq!(said.code, 1, "one node gets nothing: {}", said.err);
         let found: Value = serde_json::from_str(&said.out).unwrap();
@@ -72,11 +78,13 @@ fn shim_plan_of_a_file_that_a_cluster_would_refuse_is_bad_input() {
         ("type: recreate", "type: sideways", "sideways"),
     ] {
         std::fs::write(file, second.replace(from, to)).unwrap();
-        let said = run(home.path(), &["shim", "plan", "-f", file, "--nodes", &fixture("nodes.yaml")]);
+        let said =
+            run(home.path(), &["shim", "plan", "-f", file, "--nodes", &fixture("nodes.yaml")]);
         assert_eq!(said.code, 2, "{}", said.err);
         assert!(said.err.contains(word), "{}", said.err);
     }
-    let said = run(home.path(), &["shim", "plan", "-f", "/nowhere", "--nodes", &fixture("nodes.yaml")]);
+    let said =
+        run(home.path(), &["shim", "plan", "-f", "/nowhere", "--nodes", &fixture("nodes.yaml")]);
     assert_eq!(said.code, 4);
 }
 
@@ -105,7 +113,10 @@ fn serve(body: &'static [u8]) -> (String, std::sync::Arc<std::sync::atomic::Atom
             let mut stream = stream.unwrap();
             counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
             let _ = stream.read(&mut [0; 4096]);
-            let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+            let head = format!(
+                "HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                body.len()
+            );
             let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(body));
         }
     });
@@ -130,7 +141,10 @@ fn shim_pin_downloads_once_and_keeps_what_people_wrote() {
     let path = file.to_str().unwrap();
     let pinned = run(home.path(), &["shim", "pin", path]).ok();
     assert_eq!(pinned.matches("sha256: \"").count(), 2, "{pinned}");
-    assert!(pinned.starts_with("# Ours.\n") && pinned.contains("# here\n        sha256: \""), "{pinned}");
+    assert!(
+        pinned.starts_with("# Ours.\n") && pinned.contains("# here\n        sha256: \""),
+        "{pinned}"
+    );
     assert_eq!(count.load(std::sync::atomic::Ordering::SeqCst), 1, "one download for both");
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "the file is as it was");
     let found = pinned.split("sha256: \"").nth(1).unwrap().split('"').next().unwrap();

@@ -89,7 +89,9 @@ pub(crate) fn watching(selector: Option<&str>) -> watcher::Config {
     }
 }
 
-pub(crate) fn guarded<K: Resource<DynamicType = ()>>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>> {
+pub(crate) fn guarded<K: Resource<DynamicType = ()>>(
+    event: Event<DeserializeGuard<K>>,
+) -> Option<Event<K>> {
     let read = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(error) => {

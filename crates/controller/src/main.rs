@@ -75,7 +75,12 @@ struct ShimArgs {
     #[arg(long, value_name = "IMAGE", env = "PORTOLAN_SHIM_IMAGE")]
     shim_image: Option<String>,
     /// Who runs them; it needs no rights and gets no token
-    #[arg(long, value_name = "NAME", default_value = "portolan-node-installer", env = "PORTOLAN_SHIM_SERVICE_ACCOUNT")]
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "portolan-node-installer",
+        env = "PORTOLAN_SHIM_SERVICE_ACCOUNT"
+    )]
     shim_service_account: String,
     /// A ConfigMap of variables for downloads, such as proxies and retries
     #[arg(long, value_name = "NAME", env = "PORTOLAN_SHIM_CONFIG_MAP")]

@@ -39,7 +39,8 @@ pub(crate) struct ShimMetrics {
 impl ShimMetrics {
     /// Nodes that are ready, pending, failed, unsupported; how often a node was looked at.
     pub(crate) fn set(&self, counts: [usize; 4], looked: u64) {
-        for (state, count) in ["ready", "pending", "failed", "unsupported"].into_iter().zip(counts) {
+        for (state, count) in ["ready", "pending", "failed", "unsupported"].into_iter().zip(counts)
+        {
             let gauge = self.nodes.get_or_create(&[("state", state)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }

@@ -160,11 +160,10 @@ async fn act(
     tracing::info!("this copy acts");
     let mut watches = JoinSet::new();
     let shims = settings.shims.clone().filter(|_| serves.shims);
-    let mut shims = shims
-        .map(|shims| shims::start(&mut watches, client.clone(), shims, Arc::clone(metrics)));
-    let builds = serves
-        .builds
-        .then(|| wire::start(&mut watches, client, settings, Arc::clone(metrics)));
+    let mut shims =
+        shims.map(|shims| shims::start(&mut watches, client.clone(), shims, Arc::clone(metrics)));
+    let builds =
+        serves.builds.then(|| wire::start(&mut watches, client, settings, Arc::clone(metrics)));
     let mut runs = 0;
     if let Some((context, _)) = &builds {
         context.caches.ready().await;
@@ -241,7 +240,9 @@ fn serves(
     };
     let serves = Serves { builds: possible("builds", builds), shims: possible("shims", shims) };
     match trouble {
-        Some(error) if !optional || serves == (Serves { builds: false, shims: false }) => Err(error),
+        Some(error) if !optional || serves == (Serves { builds: false, shims: false }) => {
+            Err(error)
+        }
         _ => Ok(serves),
     }
 }

@@ -68,6 +68,9 @@ fn jobs_run_in_a_namespace_of_their_own_as_an_account_without_rights() {
     assert_eq!(account["automountServiceAccountToken"], false);
     let bound = all.iter().filter(|one| one["kind"].as_str().unwrap().ends_with("Binding"));
     for binding in bound {
-        assert_eq!(binding["subjects"][0]["name"], "portolan-controller", "nobody binds the installer");
+        assert_eq!(
+            binding["subjects"][0]["name"], "portolan-controller",
+            "nobody binds the installer"
+        );
     }
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use portolan_e2e::{
-    Controller, Output, ShimSite, Testbed, condition, deploy, ok, portolan, run_with_input, wait_for,
+    Controller, Output, ShimSite, Testbed, condition, deploy, ok, portolan, run_with_input,
+    wait_for,
 };
 use serde_json::{Value, json};
 
@@ -80,10 +81,13 @@ fn set_status(node: &str, status: &Value) -> Result<()> {
 /// What a kubelet says again and again.
 fn alive(node: &str) -> Result<()> {
     let now = jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    set_status(node, &json!({"conditions": [{
-        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
-        "lastHeartbeatTime": now, "lastTransitionTime": now,
-    }]}))
+    set_status(
+        node,
+        &json!({"conditions": [{
+            "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "",
+            "lastHeartbeatTime": now, "lastTransitionTime": now,
+        }]}),
+    )
 }
 
 /// The Job of a node that has not ended.
@@ -91,7 +95,8 @@ fn job_of(shim: &str, node: &str) -> Result<Value> {
     wait_for(&format!("a Job for {node}"), PATIENCE, || {
         alive(node)?;
         let label = format!("spinkube.dev/shimName={shim}");
-        let jobs = Testbed::get().kubectl_json(&["-n", ShimSite::JOBS, "get", "jobs", "-l", &label])?;
+        let jobs =
+            Testbed::get().kubectl_json(&["-n", ShimSite::JOBS, "get", "jobs", "-l", &label])?;
         let found = jobs["items"].as_array().into_iter().flatten().find(|job| {
             let ended = job["status"]["conditions"].as_array().is_some_and(|all| {
                 all.iter().any(|one| ["Complete", "Failed"].iter().any(|kind| one["type"] == *kind))
@@ -105,7 +110,10 @@ fn job_of(shim: &str, node: &str) -> Result<Value> {
 /// Ends the pod of a Job as a kubelet would.
 fn end_pod(job: &Value, report: Option<&Value>) -> Result<()> {
     let testbed = Testbed::get();
-    let label = format!("batch.kubernetes.io/job-name={}", job["metadata"]["name"].as_str().unwrap_or_default());
+    let label = format!(
+        "batch.kubernetes.io/job-name={}",
+        job["metadata"]["name"].as_str().unwrap_or_default()
+    );
     let pod = wait_for("the Job's pod", PATIENCE, || {
         let pods = testbed.kubectl_json(&["-n", ShimSite::JOBS, "get", "pods", "-l", &label])?;
         let pod = pods["items"].get(0).context("no pod yet")?;
@@ -126,7 +134,17 @@ fn end_pod(job: &Value, report: Option<&Value>) -> Result<()> {
         }),
     };
     let patch = json!({ "status": status }).to_string();
-    let args = ["-n", ShimSite::JOBS, "patch", "pod", &pod, "--subresource=status", "--type=strategic", "-p", &patch];
+    let args = [
+        "-n",
+        ShimSite::JOBS,
+        "patch",
+        "pod",
+        &pod,
+        "--subresource=status",
+        "--type=strategic",
+        "-p",
+        &patch,
+    ];
     testbed.kubectl(&args).map(drop)
 }
 
@@ -173,10 +191,19 @@ fn shims_of_the_proposal_are_taken_unchanged_and_bad_ones_are_refused() -> Resul
     for (bad, told) in [
         (edit("/spec/fetchStrategy/platforms/0/arch", json!("sparc")), "Unsupported value"),
         (edit("/spec/fetchStrategy/platforms/0/os", json!("windows")), "Unsupported value"),
-        (edit("/spec/fetchStrategy/platforms/0", json!({"os": "linux", "arch": "amd64"})), "location"),
+        (
+            edit("/spec/fetchStrategy/platforms/0", json!({"os": "linux", "arch": "amd64"})),
+            "location",
+        ),
         (edit("/spec/fetchStrategy/platforms/0/sha256", json!("not hex")), "should match"),
         (edit("/spec/rolloutStrategy", json!({"type": "sideways"})), "Unsupported value"),
-        (edit("/spec/rolloutStrategy", json!({"type": "rolling", "rolling": {"maxUpdate": "many"}})), "should match"),
+        (
+            edit(
+                "/spec/rolloutStrategy",
+                json!({"type": "rolling", "rolling": {"maxUpdate": "many"}}),
+            ),
+            "should match",
+        ),
         (edit("/metadata/name", json!("a".repeat(64))), "at most 63"),
     ] {
         let said = create(&bad.to_string())?;
@@ -206,10 +233,18 @@ fn a_shim_becomes_jobs_labels_and_a_class_and_goes_when_its_nodes_are_clean() ->
     // The Jobs, as the server has them.
     let job = job_of(name, "shim-amd").with_context(|| controller.log())?;
     let pod = &job["spec"]["template"]["spec"];
-    ensure!(job["metadata"]["name"].as_str().is_some_and(|name| name.starts_with("shim-amd-e2e-spin-install-")), "{job}");
+    ensure!(
+        job["metadata"]["name"]
+            .as_str()
+            .is_some_and(|name| name.starts_with("shim-amd-e2e-spin-install-")),
+        "{job}"
+    );
     assert_eq!(pod["initContainers"][0]["name"], "downloader");
     assert_eq!(pod["initContainers"][0]["envFrom"][0]["configMapRef"]["name"], "downloads");
-    assert_eq!(pod["initContainers"][0]["env"][2], json!({"name": "SHIM_SHA256", "value": "ab".repeat(32)}));
+    assert_eq!(
+        pod["initContainers"][0]["env"][2],
+        json!({"name": "SHIM_SHA256", "value": "ab".repeat(32)})
+    );
     assert_eq!(pod["containers"][0]["name"], "provisioner");
     assert_eq!(pod["automountServiceAccountToken"], false);
     assert_eq!(job["spec"]["podReplacementPolicy"], "Failed");
@@ -233,7 +268,17 @@ fn a_shim_becomes_jobs_labels_and_a_class_and_goes_when_its_nodes_are_clean() ->
         {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
     ]}}).to_string();
     let forged_name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let _ = testbed.kubectl(&["-n", "default", "patch", "job", &forged_name, "--subresource=status", "--type=merge", "-p", &done]);
+    let _ = testbed.kubectl(&[
+        "-n",
+        "default",
+        "patch",
+        "job",
+        &forged_name,
+        "--subresource=status",
+        "--type=merge",
+        "-p",
+        &done,
+    ]);
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(label_of("shim-amd", name)?, "pending", "a stranger's Job says nothing");
     let _ = testbed.kubectl(&["-n", "default", "delete", "job", &forged_name, "--wait=false"]);
@@ -245,25 +290,45 @@ fn a_shim_becomes_jobs_labels_and_a_class_and_goes_when_its_nodes_are_clean() ->
     end_pod(&job_of(name, "shim-arm")?, Some(&report))?;
     labelled("shim-arm", name, "failed", &controller)?;
     let class = testbed.kubectl_json(&["get", "runtimeclass", &format!("class-{name}")])?;
-    assert_eq!((&class["handler"], &class["scheduling"]["nodeSelector"][select]), (&json!(name), &json!("yes")));
+    assert_eq!(
+        (&class["handler"], &class["scheduling"]["nodeSelector"][select]),
+        (&json!(name), &json!("yes"))
+    );
     let found = wait_for("the status", PATIENCE, || {
         let found = get_shim(name)?;
         let status = &found["status"];
-        let counts = ["nodes", "nodesReady", "nodesFailed", "nodesUnsupported"].map(|key| status[key].as_i64());
+        let counts = ["nodes", "nodesReady", "nodesFailed", "nodesUnsupported"]
+            .map(|key| status[key].as_i64());
         ensure!(counts == [Some(3), Some(1), Some(1), Some(1)], "{status}");
-        ensure!(condition(&found, "Degraded").is_some_and(|one| one["reason"] == "NodesFailed"), "{status}");
+        ensure!(
+            condition(&found, "Degraded").is_some_and(|one| one["reason"] == "NodesFailed"),
+            "{status}"
+        );
         Ok(found)
     })
     .with_context(|| controller.log())?;
     let failures = found["status"]["failures"].to_string();
-    ensure!(failures.contains("DigestMismatch") && failures.contains("no platform artifact matches node shim-risc (linux/riscv64)"), "{failures}");
-    let events = testbed.kubectl(&["get", "events", "-n", "default", "--field-selector", "involvedObject.name=shim-arm"])?;
+    ensure!(
+        failures.contains("DigestMismatch")
+            && failures.contains("no platform artifact matches node shim-risc (linux/riscv64)"),
+        "{failures}"
+    );
+    let events = testbed.kubectl(&[
+        "get",
+        "events",
+        "-n",
+        "default",
+        "--field-selector",
+        "involvedObject.name=shim-arm",
+    ])?;
     ensure!(events.contains("DigestMismatch"), "{events}");
     // The command line says the same of the same cluster.
     let file = tempfile::NamedTempFile::new()?;
     std::fs::write(file.path(), shim(name, select, "https://x.example/a.tar.gz").to_string())?;
     let mut plan = portolan();
-    plan.env("KUBECONFIG", &testbed.kubeconfig).args(["shim", "plan", "-o", "json", "-f"]).arg(file.path());
+    plan.env("KUBECONFIG", &testbed.kubeconfig)
+        .args(["shim", "plan", "-o", "json", "-f"])
+        .arg(file.path());
     let said = portolan_e2e::run(&mut plan)?;
     assert_eq!(said.code, Some(1), "{said}");
     let rows: Value = serde_json::from_str(&said.stdout)?;

@@ -33,11 +33,7 @@ pub const MAX_NAME: usize = 63;
     status = "ShimStatus",
     derive = "PartialEq",
     crates(kube_core = "::kube_core"),
-    printcolumn(
-        name = "RuntimeClass",
-        type_ = "string",
-        json_path = ".spec.runtimeClass.name"
-    ),
+    printcolumn(name = "RuntimeClass", type_ = "string", json_path = ".spec.runtimeClass.name"),
     printcolumn(name = "Ready", type_ = "integer", json_path = ".status.nodesReady"),
     printcolumn(name = "Nodes", type_ = "integer", json_path = ".status.nodes"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")

@@ -52,7 +52,9 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let count = found.len();
     let pinned = file.pin(&found);
     for number in &pinned.rewritten {
-        format::tell(&format!("warning: document {number} was written anew; its comments are lost"));
+        format::tell(&format!(
+            "warning: document {number} was written anew; its comments are lost"
+        ));
     }
     format::tell(&format!("{name}: {count} digests added"));
     if !args.in_place || args.file.as_os_str() == "-" {

@@ -13,11 +13,9 @@ use crate::exit::{Exit, Failure};
 use crate::format::{self, Format};
 
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Examples:\n  portolan shim plan -f shim.yaml\n  \
+#[command(after_help = "Examples:\n  portolan shim plan -f shim.yaml\n  \
     kubectl get nodes -o json | portolan shim plan -f shim.yaml --nodes - -o json\n\n\
-    Nodes that the Shim does not select are left out. Exit code 1: at least one node gets nothing."
-)]
+    Nodes that the Shim does not select are left out. Exit code 1: at least one node gets nothing.")]
 pub(crate) struct Args {
     /// A file of Shims, or - for stdin (repeatable)
     #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
@@ -52,7 +50,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         Some(file) => nodes::read(file)?,
         None => nodes::list(&args.cluster).await?,
     };
-    let rows: Vec<Row> = shims.iter().flat_map(|shim| plan(shim, &nodes, shims.len() > 1)).collect();
+    let rows: Vec<Row> =
+        shims.iter().flat_map(|shim| plan(shim, &nodes, shims.len() > 1)).collect();
     shims.iter().for_each(|shim| warn(shim, &nodes));
     args.format.print(&rows, |rows| table(rows))?;
     let refused = rows.iter().any(|row| row.error.is_some());
@@ -120,7 +119,8 @@ fn warn(shim: &Shim, nodes: &[Node]) {
 
 fn table(rows: &[Row]) -> String {
     let named = rows.iter().any(|row| row.shim.is_some());
-    let short = |digest: &Option<String>| digest.as_deref().unwrap_or("-").chars().take(12).collect();
+    let short =
+        |digest: &Option<String>| digest.as_deref().unwrap_or("-").chars().take(12).collect();
     let cells = rows.iter().map(|row| {
         let what = row.error.as_ref().or(row.location.as_ref()).cloned().unwrap_or_default();
         let own = [row.node.clone(), row.platform.clone(), short(&row.sha256), what];

@@ -17,7 +17,7 @@ use tokio::time::sleep;
 use super::class::ClassStep;
 use super::facts::{Job, Node};
 use super::outcome;
-use super::plan::{About, Done, Effect, Heard, Notice};
+use super::plan::{About, Done, Effect, Gone, Heard, Notice};
 use super::record::NodePatch;
 use crate::patch;
 use crate::write::{MANAGER, params};
@@ -79,14 +79,15 @@ impl Hands {
                 }});
                 let name = meta.name.clone().unwrap_or_default();
                 let written = self.shims.patch(&name, &params(), &Patch::Merge(change)).await;
-                shim_written(name, written)
+                shim_written(&shim, written)
             }
             Effect::Status { shim, status } => {
                 let change = patch::of_part(&shim.metadata, "status", &shim.status, &Some(*status));
                 let Some(change) = change else { return Done::Wrote(Vec::new()) };
                 let name = shim.metadata.name.clone().unwrap_or_default();
-                let written = self.shims.patch_status(&name, &params(), &Patch::Merge(change)).await;
-                shim_written(name, written)
+                let written =
+                    self.shims.patch_status(&name, &params(), &Patch::Merge(change)).await;
+                shim_written(&shim, written)
             }
             Effect::Class { name, step, .. } => self.class(name, *step).await,
             Effect::Tell(notice) => {
@@ -103,7 +104,10 @@ impl Hands {
         }});
         match self.nodes.patch(name, &params(), &Patch::Merge(change)).await {
             Ok(node) => Done::Wrote(vec![Heard::Node(Box::new(node))]),
-            Err(error) if is(&error, 404) => Done::Wrote(vec![Heard::NodeGone(name.to_owned())]),
+            Err(error) if is(&error, 404) => {
+                let (name, uid) = (name.to_owned(), uid.to_owned());
+                Done::Wrote(vec![Heard::NodeGone(Gone { name, uid })])
+            }
             Err(error) => failed("writing a node", name, &error),
         }
     }
@@ -115,7 +119,8 @@ impl Hands {
         };
         let name = job.metadata.name.clone().unwrap_or_default();
         for _ in 0..TRIES {
-            let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            let post =
+                PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
             let made = match self.jobs.create(&post, &job).await {
                 // Its name says that it is this very Job.
                 Err(error) if is(&error, 409) => self.jobs.get(&name).await,
@@ -147,7 +152,8 @@ impl Hands {
                     let made = pod.metadata.creation_timestamp.as_ref();
                     std::cmp::Reverse(made.map(|time| time.0))
                 });
-                let statuses: Vec<_> = pods.items.into_iter().filter_map(|pod| pod.status).collect();
+                let statuses: Vec<_> =
+                    pods.items.into_iter().filter_map(|pod| pod.status).collect();
                 Done::Collected(uid, outcome::of_failed(&statuses, reason, message))
             }
             Err(error) => failed("reading the pods of a Job", job, &error),
@@ -160,7 +166,8 @@ impl Hands {
             propagation_policy: Some(PropagationPolicy::Foreground),
             ..DeleteParams::default()
         };
-        let delete = delete.preconditions(Preconditions { uid: Some(uid), resource_version: None });
+        let precondition = Preconditions { uid: Some(uid.clone()), resource_version: None };
+        let delete = delete.preconditions(precondition);
         match self.jobs.delete(&name, &delete).await {
             Ok(gone) => {
                 let left = gone.left();
@@ -168,7 +175,7 @@ impl Hands {
                 Done::Wrote(heard.into_iter().collect())
             }
             Err(error) if is(&error, 404) || is(&error, 409) => {
-                Done::Wrote(vec![Heard::JobGone(name)])
+                Done::Wrote(vec![Heard::JobGone(Gone { name, uid })])
             }
             Err(error) => failed("deleting a Job", &name, &error),
         }
@@ -177,7 +184,8 @@ impl Hands {
     async fn class(&self, name: String, step: ClassStep) -> Done {
         let written = match step {
             ClassStep::Create(class) => {
-                let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                let post =
+                    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
                 self.classes.create(&post, &class).await
             }
             ClassStep::Patch(change) => {
@@ -185,7 +193,7 @@ impl Hands {
             }
             ClassStep::Delete(class) => {
                 return match crate::write::delete(&self.classes, class.as_ref()).await {
-                    Ok(()) => Done::Wrote(vec![Heard::ClassGone(name)]),
+                    Ok(()) => Done::Wrote(vec![Heard::ClassGone(Gone::new(&class.metadata))]),
                     Err(error) => failed("deleting a RuntimeClass", &name, &error),
                 };
             }
@@ -230,16 +238,21 @@ fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(told) if told.code == code)
 }
 
-fn failed(step: &'static str, name: &str, error: &(impl std::error::Error + Debug + 'static)) -> Done {
+fn failed(
+    step: &'static str,
+    name: &str,
+    error: &(impl std::error::Error + Debug + 'static),
+) -> Done {
     tracing::warn!(step, name, error = chain(error), "tried again later");
     Done::Failed(Vec::new())
 }
 
-fn shim_written(name: String, written: Result<Shim, kube::Error>) -> Done {
+fn shim_written(shim: &Shim, written: Result<Shim, kube::Error>) -> Done {
+    let gone = Gone::new(&shim.metadata);
     match written {
         Ok(shim) => Done::Wrote(vec![Heard::Shim(Box::new(shim))]),
-        Err(error) if is(&error, 404) => Done::Wrote(vec![Heard::ShimGone(name)]),
-        Err(error) => failed("writing a Shim", &name, &error),
+        Err(error) if is(&error, 404) => Done::Wrote(vec![Heard::ShimGone(gone)]),
+        Err(error) => failed("writing a Shim", &gone.name, &error),
     }
 }
 

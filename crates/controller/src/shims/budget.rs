@@ -32,7 +32,8 @@ impl FromStr for Amount {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("{text:?} is no number of nodes such as 50, and no share such as 10%");
+        let wrong =
+            || format!("{text:?} is no number of nodes such as 50, and no share such as 10%");
         let (number, share) = match text.strip_suffix('%') {
             Some(number) => (number, true),
             None => (text, false),
@@ -185,9 +186,14 @@ mod tests {
 
     #[test]
     fn amounts_are_numbers_or_shares_and_never_nothing() {
-        for (text, total, count) in
-            [("3", 10, 3), ("0", 10, 1), ("25%", 10, 2), ("1%", 10, 1), ("100%", 7, 7), ("0%", 5, 1)]
-        {
+        for (text, total, count) in [
+            ("3", 10, 3),
+            ("0", 10, 1),
+            ("25%", 10, 2),
+            ("1%", 10, 1),
+            ("100%", 7, 7),
+            ("0%", 5, 1),
+        ] {
             assert_eq!(text.parse::<Amount>().unwrap().of(total), count, "{text}");
         }
         for text in ["", "%", "-1", "101%", "many"] {
@@ -204,12 +210,14 @@ mod tests {
 
     #[test]
     fn one_budget_for_all_shims_one_job_for_each_node_one_control_plane_at_once() {
-        let all = ["a", "b", "c", "cp1", "cp2"].map(|node| [candidate(node, "s"), candidate(node, "t")]);
+        let all =
+            ["a", "b", "c", "cp1", "cp2"].map(|node| [candidate(node, "s"), candidate(node, "t")]);
         let all: Vec<_> = all.into_iter().flatten().collect();
         let none = BTreeMap::new();
         assert_eq!(names(&admit(all.clone(), &[], &none, 2)), ["a/s", "b/s"]);
         assert_eq!(names(&admit(all.clone(), &[], &none, 9)), ["a/s", "b/s", "c/s", "cp1/s"]);
-        let going = Going { node: "a".into(), shim: "t".into(), hash: "h".into(), control_plane: false };
+        let going =
+            Going { node: "a".into(), shim: "t".into(), hash: "h".into(), control_plane: false };
         assert_eq!(names(&admit(all, &[going], &none, 2)), ["b/s"]);
     }
 
@@ -225,7 +233,11 @@ mod tests {
         assert_eq!(started(allow(&|_| {})), ["a/s"], "the first");
         let proven: BTreeSet<String> = ["h".to_owned()].into();
         assert_eq!(started(allow(&|one| one.proven = proven.clone())), ["a/s", "b/s"]);
-        assert_eq!(started(allow(&|one| one.suspect = proven.clone())), [""; 0], "the first failed");
+        assert_eq!(
+            started(allow(&|one| one.suspect = proven.clone())),
+            [""; 0],
+            "the first failed"
+        );
         let paused = allow(&|one| {
             one.proven = proven.clone();
             one.paused = true;

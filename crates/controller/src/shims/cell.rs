@@ -91,12 +91,8 @@ fn goal(view: &View<'_>, node: &NodeFacts) -> Goal {
     if view.deleting || !node.matches(view.spec.node_selector.as_ref()) {
         return Goal::Nothing;
     }
-    let facts = resolve::Node {
-        name: &node.name,
-        os: &node.os,
-        arch: &node.arch,
-        runtime: &node.runtime,
-    };
+    let facts =
+        resolve::Node { name: &node.name, os: &node.os, arch: &node.arch, runtime: &node.runtime };
     let found = resolve::resolve(view.name, view.spec, &facts)
         .and_then(|artifact| resolve::admit(&artifact, &view.policy));
     match found {
@@ -293,8 +289,12 @@ fn have(cell: &mut Cell, hash: String, artifact: Admitted, node: &NodeFacts, now
             let failed = cell.record.failed.clone();
             let failed = failed.filter(|failed| failed.is_of(Operation::Install, &hash));
             cell.state = Some(match failed {
-                Some(failed) => State::Failed(Why { reason: failed.reason, message: failed.message }),
-                None if applied.is_some() && cell.record.begun.is_none() => State::Ready { updated: false },
+                Some(failed) => {
+                    State::Failed(Why { reason: failed.reason, message: failed.message })
+                }
+                None if applied.is_some() && cell.record.begun.is_none() => {
+                    State::Ready { updated: false }
+                }
                 None => State::Pending,
             });
             try_for(cell, Operation::Install, hash, Some(artifact), now);

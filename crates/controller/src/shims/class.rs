@@ -147,7 +147,10 @@ mod tests {
         assert!(matches!(step(&one, &BTreeMap::new()), ClassStep::Create(_)));
         let all = there(&one);
         assert_eq!(step(&one, &all), ClassStep::Ready);
-        assert!(matches!(step(&shim("u", "c", "g"), &all), ClassStep::Delete(_)), "another handler");
+        assert!(
+            matches!(step(&shim("u", "c", "g"), &all), ClassStep::Delete(_)),
+            "another handler"
+        );
         assert!(matches!(step(&shim("u", "d", "h"), &all), ClassStep::Delete(_)), "another name");
         one.spec.node_selector = Some(BTreeMap::from([("wasm".into(), "yes".into())]));
         let ClassStep::Patch(patch) = step(&one, &all) else { panic!("another selector") };

@@ -161,7 +161,12 @@ impl From<Node> for NodeFacts {
             name: metadata.name.unwrap_or_default(),
             uid: metadata.uid.unwrap_or_default(),
             labels: metadata.labels.unwrap_or_default(),
-            records: metadata.annotations.unwrap_or_default().into_iter().filter_map(ours).collect(),
+            records: metadata
+                .annotations
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(ours)
+                .collect(),
             os: status.node_info.operating_system,
             arch: status.node_info.architecture,
             runtime: status.node_info.container_runtime_version,

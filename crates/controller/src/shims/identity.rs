@@ -120,7 +120,9 @@ mod tests {
         assert_eq!(names.len(), 2 * 2 * 3 * 4);
         for name in names {
             assert!(name.len() <= MAX_NAME, "{name}");
-            let label = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
+            let label = name
+                .bytes()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.".contains(&b));
             assert!(label && !name.contains(".-") && !name.contains("-."), "{name}");
         }
     }

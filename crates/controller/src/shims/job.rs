@@ -92,7 +92,9 @@ fn downloader(identity: &Identity, artifact: &Admitted, settings: &Settings) -> 
         json!({"name": "SHIM_NAME", "value": identity.shim}),
         json!({"name": "SHIM_LOCATION", "value": artifact.location}),
     ];
-    env.extend(artifact.sha256.iter().map(|digest| json!({"name": "SHIM_SHA256", "value": digest})));
+    env.extend(
+        artifact.sha256.iter().map(|digest| json!({"name": "SHIM_SHA256", "value": digest})),
+    );
     let mut container = json!({
         "name": "downloader",
         "image": settings.image,

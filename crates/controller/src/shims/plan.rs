@@ -23,7 +23,7 @@ use super::outcome::Outcome;
 use super::record::{Failed, NodePatch};
 use super::settings::Settings;
 
-pub(crate) use heard::{Done, Heard};
+pub(crate) use heard::{Done, Gone, Heard};
 
 /// What is written at one time by one writer only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -39,16 +39,43 @@ pub(crate) enum Key {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Effect {
     /// Labels and annotations of a node.
-    Patch { node: String, uid: String, patch: NodePatch },
+    Patch {
+        node: String,
+        uid: String,
+        patch: NodePatch,
+    },
     /// The same, and then a Job.
-    Start { node: String, uid: String, patch: NodePatch, job: Box<Value> },
+    Start {
+        node: String,
+        uid: String,
+        patch: NodePatch,
+        job: Box<Value>,
+    },
     /// Ask why a Job failed.
-    Collect { job: String, uid: String, reason: String, message: String },
+    Collect {
+        job: String,
+        uid: String,
+        reason: String,
+        message: String,
+    },
     /// Delete a Job and its pods.
-    Kill { job: String, uid: String },
-    Finalizers { shim: Arc<Shim>, finalizers: Vec<String> },
-    Status { shim: Arc<Shim>, status: Box<ShimStatus> },
-    Class { shim: String, name: String, step: Box<ClassStep> },
+    Kill {
+        job: String,
+        uid: String,
+    },
+    Finalizers {
+        shim: Arc<Shim>,
+        finalizers: Vec<String>,
+    },
+    Status {
+        shim: Arc<Shim>,
+        status: Box<ShimStatus>,
+    },
+    Class {
+        shim: String,
+        name: String,
+        step: Box<ClassStep>,
+    },
     /// An Event; nobody waits for it.
     Tell(Notice),
 }
@@ -249,7 +276,9 @@ impl Planner {
         self.cells.insert(name.to_owned(), cells);
         if !patch.is_empty() {
             let (node, uid) = (node.name, node.uid);
-            effects.extend(failures.into_iter().map(|(shim, failed)| tell(&node, &uid, &shim, &failed)));
+            effects.extend(
+                failures.into_iter().map(|(shim, failed)| tell(&node, &uid, &shim, &failed)),
+            );
             effects.push(Effect::Patch { node, uid, patch });
         }
     }
@@ -312,7 +341,11 @@ fn is_held(shim: &Shim) -> bool {
 }
 
 fn tell(node: &str, uid: &str, shim: &str, failed: &Failed) -> Effect {
-    let again = if failed.permanent { "not tried again until the Shim changes" } else { "tried again later" };
+    let again = if failed.permanent {
+        "not tried again until the Shim changes"
+    } else {
+        "tried again later"
+    };
     Effect::Tell(Notice {
         about: About::Node { name: node.to_owned(), uid: uid.to_owned() },
         warning: true,

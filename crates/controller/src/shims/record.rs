@@ -143,7 +143,12 @@ impl NodePatch {
 }
 
 /// What must be written so that the node carries `record`; only what differs.
-pub(crate) fn patch(node: &NodeFacts, shim: &str, bare: bool, record: Option<&Record>) -> NodePatch {
+pub(crate) fn patch(
+    node: &NodeFacts,
+    shim: &str,
+    bare: bool,
+    record: Option<&Record>,
+) -> NodePatch {
     let mut patch = NodePatch::default();
     let key = node_key(shim);
     let word = record.and_then(word);
@@ -202,7 +207,12 @@ mod tests {
 
     #[test]
     fn c7_labels_of_others_are_left_alone() {
-        let applied = Applied { hash: "h".into(), boot: String::new(), runtime: String::new(), drifted: false };
+        let applied = Applied {
+            hash: "h".into(),
+            boot: String::new(),
+            runtime: String::new(),
+            drifted: false,
+        };
         let record = Record { node: "u".into(), applied: Some(applied), ..Record::default() };
         let mut node = NodeFacts { uid: "u".into(), ..NodeFacts::default() };
         let labels = |node: &NodeFacts, bare| {

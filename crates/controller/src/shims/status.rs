@@ -173,7 +173,10 @@ fn degraded(shim: &Shim, tally: &Tally, paused: bool) -> Verdict {
     let twice = resolve::duplicates(platforms);
     let worst = tally.failures().into_iter().next();
     let told = worst.map(|worst| {
-        format!("{} on {} nodes, such as {}: {}", worst.reason, worst.count, worst.nodes[0], worst.message)
+        format!(
+            "{} on {} nodes, such as {}: {}",
+            worst.reason, worst.count, worst.nodes[0], worst.message
+        )
     });
     let told = told.unwrap_or_default();
     match twice.first() {
@@ -184,7 +187,9 @@ fn degraded(shim: &Shim, tally: &Tally, paused: bool) -> Verdict {
         }
         Some((at, first)) => {
             let platform = resolve::platform(&platforms[*at]);
-            let message = format!("platforms[{at}] is for {platform}, as platforms[{first}] is; no node gets it");
+            let message = format!(
+                "platforms[{at}] is for {platform}, as platforms[{first}] is; no node gets it"
+            );
             (Status::True, "DuplicatePlatform", message)
         }
         None if tally.unsupported > 0 => (Status::False, "NodesUnsupported", told),

@@ -75,7 +75,10 @@ fn c1_a_failure_stays_visible_and_is_tried_again_after_a_pause() {
     wait(&mut world, &mut planner, 2);
     assert_eq!(label(&world.nodes["a"], SHIM).as_deref(), Some("failed"));
     assert_eq!(reason(&world, "Degraded"), (Status::True, "NodesFailed".into()));
-    assert_eq!((status(&world).nodes_failed, status(&world).failures[0].nodes.clone()), (1, vec!["a".into()]));
+    assert_eq!(
+        (status(&world).nodes_failed, status(&world).failures[0].nodes.clone()),
+        (1, vec!["a".into()])
+    );
     wait(&mut world, &mut planner, 20);
     assert_eq!(label(&world.nodes["a"], SHIM).as_deref(), Some("failed"), "its time has not come");
     wait(&mut world, &mut planner, 10);
@@ -89,9 +92,13 @@ fn c1_a_failure_stays_visible_and_is_tried_again_after_a_pause() {
 #[test]
 fn c2_another_url_digest_option_or_handler_installs_again() {
     for edit in [
-        (|spec: &mut portolan_api::shim::ShimSpec| spec.fetch_strategy.platforms[0].location.push('2')) as fn(&mut _),
+        (|spec: &mut portolan_api::shim::ShimSpec| {
+            spec.fetch_strategy.platforms[0].location.push('2')
+        }) as fn(&mut _),
         |spec| spec.fetch_strategy.platforms[0].sha256 = Some("3".repeat(64)),
-        |spec| spec.containerd_runtime_options = Some(BTreeMap::from([("A".into(), "true".into())])),
+        |spec| {
+            spec.containerd_runtime_options = Some(BTreeMap::from([("A".into(), "true".into())]))
+        },
         |spec| spec.runtime_class.handler.push('2'),
     ] {
         let (mut world, mut planner) = installed();
@@ -198,7 +205,10 @@ fn c10_a_shim_stays_until_every_node_is_clean_or_gone_and_its_class_goes_last() 
     assert!(world.shims.contains_key(SHIM) && world.classes.len() == 1, "b is not clean");
     world.remove_node("b");
     let effects = world.settle(&mut planner);
-    assert!(world.shims.is_empty() && world.classes.is_empty(), "a node that is gone is not waited for");
+    assert!(
+        world.shims.is_empty() && world.classes.is_empty(),
+        "a node that is gone is not waited for"
+    );
     let order = |wanted: fn(&Effect) -> bool| effects.iter().position(wanted);
     let class = order(|effect| matches!(effect, Effect::Class { .. }));
     let finalizer = order(|effect| matches!(effect, Effect::Finalizers { .. }));
@@ -267,13 +277,16 @@ fn c14_p14_nodes_that_cannot_are_counted_and_told_and_the_others_go_on() {
     world.add_node("w", "amd64");
     world.edit_node("w", |node| node.status.node_info.operating_system = "windows".into());
     world.add_node("x", "amd64");
-    world.edit_node("x", |node| node.status.node_info.container_runtime_version = "cri-o://1".into());
+    world.edit_node("x", |node| {
+        node.status.node_info.container_runtime_version = "cri-o://1".into()
+    });
     world.finish(&mut planner);
     wait(&mut world, &mut planner, 2);
     assert_eq!(labels(&world), ["provisioned", "provisioned", "", "", ""]);
     let status = status(&world);
     assert_eq!((status.nodes, status.nodes_ready, status.nodes_unsupported), (5, 2, 3));
-    let reasons: Vec<_> = status.failures.iter().map(|one| (&*one.reason, one.nodes.join(","))).collect();
+    let reasons: Vec<_> =
+        status.failures.iter().map(|one| (&*one.reason, one.nodes.join(","))).collect();
     assert_eq!(reasons, [("NoPlatformMatch", "r,w".into()), ("RuntimeNotSupported", "x".into())]);
     assert_eq!(reason(&world, "Progressing"), (Status::False, "Complete".into()), "no loop");
 }
@@ -288,7 +301,9 @@ fn what_would_fail_again_is_not_tried_again_until_the_spec_changes() {
     wait(&mut world, &mut planner, 100_000);
     assert_eq!(labels(&world), ["failed", "provisioned"]);
     assert!(world.live().is_empty());
-    world.edit_shim(SHIM, |shim| shim.spec.fetch_strategy.platforms[0].sha256 = Some("4".repeat(64)));
+    world.edit_shim(SHIM, |shim| {
+        shim.spec.fetch_strategy.platforms[0].sha256 = Some("4".repeat(64))
+    });
     world.finish(&mut planner);
     assert_eq!(labels(&world), ["provisioned", "provisioned"]);
 }
@@ -298,7 +313,8 @@ fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     let (mut world, mut planner) = cluster();
     world.edit_shim(SHIM, |shim| {
         shim.spec.fetch_strategy.platforms[1].sha256 = None;
-        shim.spec.containerd_runtime_options = Some(BTreeMap::from([("SystemdCgroup".into(), "true".into())]));
+        shim.spec.containerd_runtime_options =
+            Some(BTreeMap::from([("SystemdCgroup".into(), "true".into())]));
     });
     world.settle(&mut planner);
     let name = job_of(&world, "a");
@@ -307,22 +323,49 @@ fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     let pod = &job["spec"]["template"]["spec"];
     assert_eq!(job["metadata"]["labels"]["spinkube.dev/shimName"], SHIM);
     assert_eq!(job["metadata"]["ownerReferences"][0]["kind"], "Shim");
-    assert_eq!((&pod["nodeName"], &pod["automountServiceAccountToken"]), (&json!("a"), &json!(false)));
-    assert_eq!((&pod["hostPID"], &pod["serviceAccountName"]), (&json!(true), &json!("portolan-node-installer")));
+    assert_eq!(
+        (&pod["nodeName"], &pod["automountServiceAccountToken"]),
+        (&json!("a"), &json!(false))
+    );
+    assert_eq!(
+        (&pod["hostPID"], &pod["serviceAccountName"]),
+        (&json!(true), &json!("portolan-node-installer"))
+    );
     let fetch = &pod["initContainers"][0];
     assert_eq!(fetch["name"], "downloader");
     assert_eq!(fetch["args"], json!(["node", "fetch", "--assets", "/assets"]));
     assert_eq!(fetch["envFrom"][0]["configMapRef"]["name"], "downloads");
     assert_eq!(fetch["env"][2], json!({"name": "SHIM_SHA256", "value": "1".repeat(64)}));
-    assert_eq!((&fetch["securityContext"]["runAsNonRoot"], &fetch["securityContext"]["privileged"]), (&json!(true), &Value::Null));
+    assert_eq!(
+        (&fetch["securityContext"]["runAsNonRoot"], &fetch["securityContext"]["privileged"]),
+        (&json!(true), &Value::Null)
+    );
     let install = &pod["containers"][0];
     assert_eq!(
         install["args"],
-        json!(["node", "install", "--host-root", "/mnt/node-root", "--name", SHIM, "--handler", SHIM, "--assets", "/assets"])
+        json!([
+            "node",
+            "install",
+            "--host-root",
+            "/mnt/node-root",
+            "--name",
+            SHIM,
+            "--handler",
+            SHIM,
+            "--assets",
+            "/assets"
+        ])
     );
-    assert_eq!(install["env"][1], json!({"name": "RUNTIME_OPTIONS", "value": "{\"SystemdCgroup\":\"true\"}"}));
-    assert_eq!((&install["name"], &install["securityContext"]["privileged"]), (&json!("provisioner"), &json!(true)));
-    let unpinned = &world.rendered[&job_of(&world, "b")]["spec"]["template"]["spec"]["initContainers"][0];
+    assert_eq!(
+        install["env"][1],
+        json!({"name": "RUNTIME_OPTIONS", "value": "{\"SystemdCgroup\":\"true\"}"})
+    );
+    assert_eq!(
+        (&install["name"], &install["securityContext"]["privileged"]),
+        (&json!("provisioner"), &json!(true))
+    );
+    let unpinned =
+        &world.rendered[&job_of(&world, "b")]["spec"]["template"]["spec"]["initContainers"][0];
     assert_eq!(unpinned["env"].as_array().unwrap().len(), 2, "no digest, no variable");
     world.finish(&mut planner);
     world.delete_shim(SHIM);
@@ -330,7 +373,10 @@ fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     let job = &world.rendered[&job_of(&world, "a")];
     let pod = &job["spec"]["template"]["spec"];
     assert_eq!(pod["initContainers"], Value::Null);
-    assert_eq!(pod["containers"][0]["args"], json!(["node", "uninstall", "--host-root", "/mnt/node-root", "--name", SHIM]));
+    assert_eq!(
+        pod["containers"][0]["args"],
+        json!(["node", "uninstall", "--host-root", "/mnt/node-root", "--name", SHIM])
+    );
     assert_eq!(job["metadata"]["ownerReferences"][0]["kind"], "Node", "it outlives the Shim");
 }
 
@@ -362,7 +408,9 @@ fn a_boot_or_another_runtime_is_followed_by_a_look_and_drift_by_a_repair() {
     world.end(&job, None);
     world.settle(&mut planner);
     assert!(world.live().is_empty(), "it agrees");
-    world.edit_node("a", |node| node.status.node_info.container_runtime_version = "containerd://2.0".into());
+    world.edit_node("a", |node| {
+        node.status.node_info.container_runtime_version = "containerd://2.0".into()
+    });
     world.settle(&mut planner);
     let job = job_of(&world, "a");
     world.end(&job, Some(("Drifted", false)));
@@ -402,7 +450,8 @@ fn rolling_goes_one_by_one_and_pauses_when_the_first_fails() {
 #[test]
 fn a_policy_that_is_enforced_stops_jobs_and_says_so() {
     let strict = Policy { require_digest: Requirement::Enforce, require_https: Requirement::Warn };
-    let (mut world, mut planner) = cluster_with(json!({"type": "recreate"}), Settings { policy: strict, ..settings() });
+    let (mut world, mut planner) =
+        cluster_with(json!({"type": "recreate"}), Settings { policy: strict, ..settings() });
     world.edit_shim(SHIM, |shim| shim.spec.fetch_strategy.platforms[0].sha256 = None);
     world.finish(&mut planner);
     wait(&mut world, &mut planner, 2);
@@ -418,7 +467,10 @@ fn what_upstream_left_is_taken_over_and_taken_away() {
     });
     world.edit_shim(SHIM, |shim| shim.metadata.finalizers = Some(vec![FINALIZER.into()]));
     world.settle(&mut planner);
-    assert!(world.live_operations().contains(&("a".into(), Operation::Install)), "what it is nobody knows");
+    assert!(
+        world.live_operations().contains(&("a".into(), Operation::Install)),
+        "what it is nobody knows"
+    );
     // Deleted before that: what upstream installed is taken away all the same.
     let (mut world, mut planner) = cluster();
     world.edit_node("a", |node| {

@@ -42,7 +42,8 @@ pub(crate) async fn alone(client: &Client) -> Result<(), PrerequisiteError> {
     let leases: Api<Lease> = Api::all(client.clone());
     let named = ListParams::default().fields(&format!("metadata.name={LEASE}"));
     let leases = leases.list(&named).await;
-    let leases = leases.map_err(PrerequisiteError::at("leases of other controllers of shims"))?.items;
+    let leases =
+        leases.map_err(PrerequisiteError::at("leases of other controllers of shims"))?.items;
     match served(&found, &leases, Timestamp::now()) {
         Some(who) => Err(PrerequisiteError::Served(who)),
         None => Ok(()),
@@ -50,7 +51,11 @@ pub(crate) async fn alone(client: &Client) -> Result<(), PrerequisiteError> {
 }
 
 /// Who serves Shims already, in words.
-pub(crate) fn served(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> Option<String> {
+pub(crate) fn served(
+    deployments: &[Deployment],
+    leases: &[Lease],
+    now: Timestamp,
+) -> Option<String> {
     let running = deployments.iter().find(|one| {
         let spec = one.spec.as_ref();
         // Nothing said means one.
@@ -70,7 +75,8 @@ fn is_upstream(deployment: &Deployment) -> bool {
     let labels = deployment.metadata.labels.as_ref();
     let named = labels.and_then(|labels| labels.get(NAME.0)).is_some_and(|name| name == NAME.1);
     let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let mut images = template.into_iter().flat_map(|pod| &pod.containers).filter_map(|one| one.image.as_deref());
+    let mut images =
+        template.into_iter().flat_map(|pod| &pod.containers).filter_map(|one| one.image.as_deref());
     named || images.any(|image| image.contains(IMAGE))
 }
 

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::apply::Hands;
 use super::facts::{Job, Node};
-use super::plan::{Done, Effect, Heard, Key, Planner};
+use super::plan::{Done, Effect, Gone, Heard, Key, Planner};
 use super::settings::Settings;
 use crate::caches::{guarded, watching};
 use crate::metrics::Metrics;
@@ -53,29 +53,47 @@ pub(crate) fn start(
 ) -> Shims {
     let (sender, heard) = channel(WAITING);
     let all = client.clone();
-    feed(watches, Api::<DeserializeGuard<Node>>::all(all), None, sender.clone(), |told| match told {
-        Told::Is(node) => Heard::Node(node),
-        Told::Gone(name) => Heard::NodeGone(name),
-        Told::All(names) => Heard::Nodes(names),
-    });
+    feed(
+        watches,
+        Api::<DeserializeGuard<Node>>::all(all),
+        None,
+        sender.clone(),
+        |told| match told {
+            Told::Is(node) => Heard::Node(node),
+            Told::Gone(gone) => Heard::NodeGone(gone),
+            Told::All(names) => Heard::Nodes(names),
+        },
+    );
     let jobs = Api::<DeserializeGuard<Job>>::namespaced(client.clone(), settings.namespace());
     feed(watches, jobs, Some(JOB), sender.clone(), |told| match told {
         Told::Is(job) => Heard::Job(job),
-        Told::Gone(name) => Heard::JobGone(name),
+        Told::Gone(gone) => Heard::JobGone(gone),
         Told::All(names) => Heard::Jobs(names),
     });
     let all = client.clone();
-    feed(watches, Api::<DeserializeGuard<Shim>>::all(all), None, sender.clone(), |told| match told {
-        Told::Is(shim) => Heard::Shim(shim),
-        Told::Gone(name) => Heard::ShimGone(name),
-        Told::All(names) => Heard::Shims(names),
-    });
+    feed(
+        watches,
+        Api::<DeserializeGuard<Shim>>::all(all),
+        None,
+        sender.clone(),
+        |told| match told {
+            Told::Is(shim) => Heard::Shim(shim),
+            Told::Gone(gone) => Heard::ShimGone(gone),
+            Told::All(names) => Heard::Shims(names),
+        },
+    );
     let all = client.clone();
-    feed(watches, Api::<DeserializeGuard<RuntimeClass>>::all(all), None, sender, |told| match told {
-        Told::Is(class) => Heard::Class(class),
-        Told::Gone(name) => Heard::ClassGone(name),
-        Told::All(names) => Heard::Classes(names),
-    });
+    feed(
+        watches,
+        Api::<DeserializeGuard<RuntimeClass>>::all(all),
+        None,
+        sender,
+        |told| match told {
+            Told::Is(class) => Heard::Class(class),
+            Told::Gone(gone) => Heard::ClassGone(gone),
+            Told::All(names) => Heard::Classes(names),
+        },
+    );
     let hands = Hands::new(client, settings.namespace());
     let workers = usize::from(settings.workers);
     Shims { planner: Planner::new(settings), heard, hands, workers, metrics }
@@ -84,7 +102,7 @@ pub(crate) fn start(
 /// What a watch tells of a kind.
 enum Told<K> {
     Is(Box<K>),
-    Gone(String),
+    Gone(Gone),
     All(BTreeSet<String>),
 }
 
@@ -129,7 +147,7 @@ fn feed<K>(
                 }
                 Some(Event::InitDone) => heard(Told::All(std::mem::take(&mut listed))),
                 Some(Event::Apply(object)) => heard(is(object)),
-                Some(Event::Delete(object)) => heard(Told::Gone(name(&object))),
+                Some(Event::Delete(object)) => heard(Told::Gone(Gone::new(object.meta()))),
             };
             if sender.send(told).await.is_err() {
                 return;

@@ -15,7 +15,7 @@ use super::class::ClassStep;
 use super::facts::{Condition, Job, Node, NodeInfo, NodeStatus};
 use super::identity::{Identity, Operation};
 use super::outcome::Outcome;
-use super::plan::{Done, Effect, Heard, Notice, Planner};
+use super::plan::{Done, Effect, Gone, Heard, Notice, Planner};
 use super::record::NodePatch;
 use super::settings::Settings;
 
@@ -99,9 +99,14 @@ impl World {
         if name.starts_with("cp") {
             labels.insert("node-role.kubernetes.io/control-plane".into(), String::new());
         }
-        let ready = Condition { kind: "Ready".into(), status: "True".into(), ..Condition::default() };
+        let ready =
+            Condition { kind: "Ready".into(), status: "True".into(), ..Condition::default() };
         self.put_node(Node {
-            metadata: ObjectMeta { name: Some(name.into()), labels: Some(labels), ..ObjectMeta::default() },
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                labels: Some(labels),
+                ..ObjectMeta::default()
+            },
             status: NodeStatus {
                 node_info: NodeInfo {
                     operating_system: "linux".into(),
@@ -122,8 +127,8 @@ impl World {
     }
 
     pub(super) fn remove_node(&mut self, name: &str) {
-        if self.nodes.remove(name).is_some() {
-            self.events[0].push_back(Heard::NodeGone(name.into()));
+        if let Some(node) = self.nodes.remove(name) {
+            self.events[0].push_back(Heard::NodeGone(Gone::new(&node.metadata)));
         }
     }
 
@@ -140,7 +145,7 @@ impl World {
         let held = shim.metadata.finalizers.iter().flatten().count() > 0;
         if shim.metadata.deletion_timestamp.is_some() && !held {
             self.shims.remove(&name);
-            self.events[2].push_back(Heard::ShimGone(name));
+            self.events[2].push_back(Heard::ShimGone(Gone::new(&shim.metadata)));
             return;
         }
         self.events[2].push_back(Heard::Shim(Box::new(shim.clone())));
@@ -167,8 +172,8 @@ impl World {
     }
 
     pub(super) fn remove_job(&mut self, name: &str) {
-        if self.jobs.remove(name).is_some() {
-            self.events[1].push_back(Heard::JobGone(name.into()));
+        if let Some(job) = self.jobs.remove(name) {
+            self.events[1].push_back(Heard::JobGone(Gone::new(&job.metadata)));
         }
     }
 
@@ -209,7 +214,11 @@ impl World {
         match effect {
             Effect::Patch { node, uid, patch } => self.patch_node(node, uid, patch),
             Effect::Start { node, uid, patch, job } => {
-                let done = if patch.is_empty() { Done::Wrote(Vec::new()) } else { self.patch_node(node, uid, patch) };
+                let done = if patch.is_empty() {
+                    Done::Wrote(Vec::new())
+                } else {
+                    self.patch_node(node, uid, patch)
+                };
                 let Done::Wrote(mut heard) = done else { return done };
                 if !self.nodes.contains_key(node) {
                     return Done::Wrote(heard);
@@ -224,9 +233,11 @@ impl World {
                 Done::Wrote(heard)
             }
             Effect::Collect { uid, .. } => Done::Collected(uid.clone(), self.failures[uid].clone()),
-            Effect::Kill { job, .. } => {
-                self.remove_job(job);
-                Done::Wrote(vec![Heard::JobGone(job.clone())])
+            Effect::Kill { job, uid } => {
+                if self.jobs.get(job).is_some_and(|job| job.metadata.uid.as_ref() == Some(uid)) {
+                    self.remove_job(job);
+                }
+                Done::Wrote(vec![Heard::JobGone(Gone { name: job.clone(), uid: uid.clone() })])
             }
             Effect::Finalizers { shim, finalizers } => {
                 let new = Some(finalizers.clone());
@@ -247,14 +258,15 @@ impl World {
 
     fn patch_node(&mut self, name: &str, uid: &str, patch: &NodePatch) -> Done {
         let Some(node) = self.nodes.get(name) else {
-            return Done::Wrote(vec![Heard::NodeGone(name.into())]);
+            return Done::Wrote(vec![Heard::NodeGone(Gone { name: name.into(), uid: uid.into() })]);
         };
         if node.metadata.uid.as_deref() != Some(uid) {
             return Done::Failed(Vec::new());
         }
         self.writes[0] += 1;
         self.edit_node(name, |node| {
-            let change = |map: &mut Option<BTreeMap<String, String>>, by: &BTreeMap<String, Option<String>>| {
+            let change = |map: &mut Option<BTreeMap<String, String>>,
+                          by: &BTreeMap<String, Option<String>>| {
                 let map = map.get_or_insert_default();
                 for (key, value) in by {
                     match value {
@@ -272,14 +284,16 @@ impl World {
     fn write_shim(&mut self, shim: &Shim, edit: impl FnOnce(&mut Shim)) -> Done {
         let name = shim.metadata.name.clone().unwrap();
         match self.shims.get(&name) {
-            None => Done::Wrote(vec![Heard::ShimGone(name)]),
+            None => Done::Wrote(vec![Heard::ShimGone(Gone::new(&shim.metadata))]),
             Some(now) if now.metadata.resource_version != shim.metadata.resource_version => {
                 Done::Failed(Vec::new())
             }
             Some(_) => {
                 self.edit_shim(&name, edit);
                 let written = self.shims.get(&name);
-                Done::Wrote(written.map(|shim| Heard::Shim(Box::new(shim.clone()))).into_iter().collect())
+                Done::Wrote(
+                    written.map(|shim| Heard::Shim(Box::new(shim.clone()))).into_iter().collect(),
+                )
             }
         }
     }
@@ -293,10 +307,11 @@ impl World {
                 self.classes.insert(name.into(), class.clone());
                 Done::Wrote(vec![Heard::Class(Box::new(class))])
             }
-            ClassStep::Delete(_) => {
+            ClassStep::Delete(class) => {
+                let gone = Gone::new(&class.metadata);
                 self.classes.remove(name);
-                self.events[3].push_back(Heard::ClassGone(name.into()));
-                Done::Wrote(vec![Heard::ClassGone(name.into())])
+                self.events[3].push_back(Heard::ClassGone(gone.clone()));
+                Done::Wrote(vec![Heard::ClassGone(gone)])
             }
             other => panic!("{other:?}"),
         }

@@ -82,7 +82,9 @@ fn names(name: &str, spec: &ShimSpec, found: &mut Found) {
         let length = name.len();
         found.error(
             "metadata.name",
-            format!("has {length} characters; it becomes a label, so at most {MAX_NAME} are possible"),
+            format!(
+                "has {length} characters; it becomes a label, so at most {MAX_NAME} are possible"
+            ),
         );
     }
     let class = &spec.runtime_class;
@@ -92,7 +94,10 @@ fn names(name: &str, spec: &ShimSpec, found: &mut Found) {
     if !is_label(&class.handler) {
         found.error(
             "spec.runtimeClass.handler",
-            format!("{:?} is no handler: lower-case letters, digits and hyphens, at most 63", class.handler),
+            format!(
+                "{:?} is no handler: lower-case letters, digits and hyphens, at most 63",
+                class.handler
+            ),
         );
     }
     let selector = spec.node_selector.as_ref();
@@ -103,7 +108,8 @@ fn names(name: &str, spec: &ShimSpec, found: &mut Found) {
         found.warning("spec.nodeSelector", message);
     }
     if selector.is_none_or(BTreeMap::is_empty) {
-        found.warning("spec.nodeSelector", "without it every node is meant, control plane included");
+        found
+            .warning("spec.nodeSelector", "without it every node is meant, control plane included");
     }
 }
 
@@ -114,12 +120,18 @@ fn sources(spec: &ShimSpec, found: &mut Found) {
     }
     match (&strategy.anon_http, strategy.platforms.is_empty()) {
         (None, true) => {
-            found.error("spec.fetchStrategy", "has neither platforms nor anonHttp: nothing to install");
+            found.error(
+                "spec.fetchStrategy",
+                "has neither platforms nor anonHttp: nothing to install",
+            );
         }
         (Some(one), true) => {
             let path = "spec.fetchStrategy.anonHttp.location";
             artifact(path, &Artifact { location: one.location.clone(), sha256: None }, found);
-            found.warning(path, "is the same for every processor and cannot have a digest; use platforms");
+            found.warning(
+                path,
+                "is the same for every processor and cannot have a digest; use platforms",
+            );
         }
         (Some(_), false) => {
             found.warning("spec.fetchStrategy.anonHttp", "is not used where there are platforms");
@@ -218,23 +230,74 @@ mod tests {
     fn everything_that_cannot_work_or_deserves_a_look_is_found() {
         let platform = |arch: &str, location: &str, sha256: Value| json!({"os": "linux", "arch": arch, "location": location, "sha256": sha256});
         let good = "https://x.example/a";
-        let two = [platform("amd64", good, json!("1".repeat(64))), platform("x86_64", good, json!("1".repeat(64)))];
+        let two = [
+            platform("amd64", good, json!("1".repeat(64))),
+            platform("x86_64", good, json!("1".repeat(64))),
+        ];
         for (name, spec, word) in [
             (&*"a".repeat(64), json!({}), "error: metadata.name: has 64"),
-            ("s", json!({"runtimeClass": {"name": "", "handler": "a"}}), "error: spec.runtimeClass.name"),
-            ("s", json!({"runtimeClass": {"name": "a", "handler": "A.b"}}), "error: spec.runtimeClass.handler"),
+            (
+                "s",
+                json!({"runtimeClass": {"name": "", "handler": "a"}}),
+                "error: spec.runtimeClass.name",
+            ),
+            (
+                "s",
+                json!({"runtimeClass": {"name": "a", "handler": "A.b"}}),
+                "error: spec.runtimeClass.handler",
+            ),
             ("s", json!({"fetchStrategy": {}}), "nothing to install"),
-            ("s", json!({"fetchStrategy": {"type": "anonymousHttp", "anonHttp": {"location": good}}}), "warning: spec.fetchStrategy.type: is deprecated"),
-            ("s", json!({"fetchStrategy": {"anonHttp": {"location": "file:///a"}}}), "error: spec.fetchStrategy.anonHttp.location"),
-            ("s", json!({"fetchStrategy": {"platforms": two}}), "platforms[1]: is for linux/amd64, as platforms[0] is"),
-            ("s", json!({"fetchStrategy": {"platforms": [platform("amd64", good, json!(null))]}}), "has no sha256"),
-            ("s", json!({"fetchStrategy": {"platforms": [platform("amd64", "http://x.example/a", json!(null))]}}), "is plain http"),
-            ("s", json!({"fetchStrategy": {"platforms": [platform("amd64", good, json!("a1b2..."))]}}), "error: spec.fetchStrategy.platforms[0]: the sha256 \"a1b2...\""),
-            ("spin", json!({"nodeSelector": {"spin": "true"}}), "only runtime.spinkube.dev/spin will"),
+            (
+                "s",
+                json!({"fetchStrategy": {"type": "anonymousHttp", "anonHttp": {"location": good}}}),
+                "warning: spec.fetchStrategy.type: is deprecated",
+            ),
+            (
+                "s",
+                json!({"fetchStrategy": {"anonHttp": {"location": "file:///a"}}}),
+                "error: spec.fetchStrategy.anonHttp.location",
+            ),
+            (
+                "s",
+                json!({"fetchStrategy": {"platforms": two}}),
+                "platforms[1]: is for linux/amd64, as platforms[0] is",
+            ),
+            (
+                "s",
+                json!({"fetchStrategy": {"platforms": [platform("amd64", good, json!(null))]}}),
+                "has no sha256",
+            ),
+            (
+                "s",
+                json!({"fetchStrategy": {"platforms": [platform("amd64", "http://x.example/a", json!(null))]}}),
+                "is plain http",
+            ),
+            (
+                "s",
+                json!({"fetchStrategy": {"platforms": [platform("amd64", good, json!("a1b2..."))]}}),
+                "error: spec.fetchStrategy.platforms[0]: the sha256 \"a1b2...\"",
+            ),
+            (
+                "spin",
+                json!({"nodeSelector": {"spin": "true"}}),
+                "only runtime.spinkube.dev/spin will",
+            ),
             ("s", json!({"nodeSelector": {}}), "every node is meant"),
-            ("s", json!({"rolloutStrategy": {"type": "rolling", "rolling": {"maxUpdate": 0}}}), "one node at a time"),
-            ("s", json!({"rolloutStrategy": {"type": "recreate", "rolling": {"maxUpdate": 3}}}), "means nothing"),
-            ("s", json!({"containerdRuntimeOptions": {"a": "1\nb = 2"}}), "error: spec.containerdRuntimeOptions.a"),
+            (
+                "s",
+                json!({"rolloutStrategy": {"type": "rolling", "rolling": {"maxUpdate": 0}}}),
+                "one node at a time",
+            ),
+            (
+                "s",
+                json!({"rolloutStrategy": {"type": "recreate", "rolling": {"maxUpdate": 3}}}),
+                "means nothing",
+            ),
+            (
+                "s",
+                json!({"containerdRuntimeOptions": {"a": "1\nb = 2"}}),
+                "error: spec.containerdRuntimeOptions.a",
+            ),
         ] {
             let found = lines(name, spec);
             assert!(found.contains(word), "{word:?} is not in {found}");

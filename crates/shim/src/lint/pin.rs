@@ -126,7 +126,9 @@ impl File {
 
 fn platforms(value: &Value) -> Option<&Vec<Value>> {
     let ours = value["kind"] == "Shim"
-        && value["apiVersion"].as_str().is_some_and(|version| version.starts_with("runtime.spinkube.dev/"));
+        && value["apiVersion"]
+            .as_str()
+            .is_some_and(|version| version.starts_with("runtime.spinkube.dev/"));
     value["spec"]["fetchStrategy"]["platforms"].as_array().filter(|_| ours)
 }
 
@@ -253,9 +255,15 @@ spec:
         let (locations, pinned) = pin(TEXT);
         assert_eq!(locations, ["https://x.example/arm", "https://x.example/amd"]);
         let expected = TEXT
-            .replace("# from the release\n", &format!("# from the release\n        sha256: \"{A}\"\n"))
+            .replace(
+                "# from the release\n",
+                &format!("# from the release\n        sha256: \"{A}\"\n"),
+            )
             .replace("        sha256: \"a1b2...\"\n", "")
-            .replace("https://x.example/amd\n", &format!("https://x.example/amd\n        sha256: \"{B}\"\n"));
+            .replace(
+                "https://x.example/amd\n",
+                &format!("https://x.example/amd\n        sha256: \"{B}\"\n"),
+            );
         assert_eq!(pinned, Pinned { text: expected.clone(), rewritten: Vec::new() });
         assert_eq!(pin(&expected), (Vec::new(), Pinned { text: expected, rewritten: Vec::new() }));
     }
@@ -271,10 +279,14 @@ spec:
 
     #[test]
     fn what_is_not_understood_is_written_anew_and_said() {
-        let folded = TEXT.replace("location: https://x.example/amd", "location: >-\n          https://x.example/amd");
+        let folded = TEXT.replace(
+            "location: https://x.example/amd",
+            "location: >-\n          https://x.example/amd",
+        );
         let (_, pinned) = pin(&folded);
         assert_eq!(pinned.rewritten, [2]);
-        let value: Value = serde_yaml_ng::from_str(pinned.text.split("---\n").nth(1).unwrap()).unwrap();
+        let value: Value =
+            serde_yaml_ng::from_str(pinned.text.split("---\n").nth(1).unwrap()).unwrap();
         assert_eq!(value["spec"]["fetchStrategy"]["platforms"][1]["sha256"], B);
         let json = r#"{"apiVersion": "runtime.spinkube.dev/v1alpha1", "kind": "Shim", "spec": {"fetchStrategy": {"platforms": [{"os": "linux", "arch": "amd64", "location": "https://x.example/a"}]}}}"#;
         let (_, pinned) = pin(json);
@@ -284,7 +296,16 @@ spec:
 
     #[test]
     fn no_text_makes_it_panic() {
-        for text in ["", "---", "---\n---\n", "a: [", "platforms:\n- ", "\u{feff}a", "- - -", "kind: Shim\napiVersion: runtime.spinkube.dev/v1\nspec: {fetchStrategy: {platforms: 1}}"] {
+        for text in [
+            "",
+            "---",
+            "---\n---\n",
+            "a: [",
+            "platforms:\n- ",
+            "\u{feff}a",
+            "- - -",
+            "kind: Shim\napiVersion: runtime.spinkube.dev/v1\nspec: {fetchStrategy: {platforms: 1}}",
+        ] {
             if let Ok(file) = File::read(text) {
                 let missing = file.missing();
                 let found: Vec<_> = missing.into_iter().map(|one| (one, A.to_owned())).collect();

@@ -136,7 +136,11 @@ pub fn admit(artifact: &Artifact, policy: &Policy) -> Result<Admitted, Refusal> 
     };
     let asked = [
         (tls, policy.require_https, Complaint::PlainHttp { location: location.clone() }),
-        (sha256.is_some(), policy.require_digest, Complaint::NoDigest { location: location.clone() }),
+        (
+            sha256.is_some(),
+            policy.require_digest,
+            Complaint::NoDigest { location: location.clone() },
+        ),
     ];
     let mut warnings = Vec::new();
     for (given, requirement, complaint) in asked {

@@ -18,7 +18,8 @@ fn spec(fetch: Value) -> ShimSpec {
 }
 
 fn entry(os: &str, arch: &str, digest: Option<&str>) -> Value {
-    let mut entry = json!({"os": os, "arch": arch, "location": format!("https://x.example/{arch}")});
+    let mut entry =
+        json!({"os": os, "arch": arch, "location": format!("https://x.example/{arch}")});
     if let Some(digest) = digest {
         entry["sha256"] = json!(digest);
     }
@@ -43,7 +44,8 @@ fn found(location: &str, digest: Option<&str>) -> Result<(String, Option<String>
 
 #[test]
 fn p1_p2_each_node_gets_the_archive_of_its_processor_with_its_digest() {
-    let fetch = json!({"platforms": [entry("linux", "amd64", Some(A)), entry("linux", "arm64", Some(B))]});
+    let fetch =
+        json!({"platforms": [entry("linux", "amd64", Some(A)), entry("linux", "arm64", Some(B))]});
     assert_eq!(get(fetch.clone(), "linux", "amd64"), found("amd64", Some(A)));
     assert_eq!(get(fetch, "linux", "arm64"), found("arm64", Some(B)));
 }

@@ -4,23 +4,40 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use portolan_api::shim::Shim;
 
 use super::{Effect, FIRST_PAUSE, Kept, Key, LONGEST_PAUSE, Planner, Starting};
 use crate::shims::facts::{Job, JobFacts, Node, NodeFacts};
 use crate::shims::outcome::Outcome;
 
+/// An object that went. Another of its name may have come meanwhile, so the UID says which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Gone {
+    pub(crate) fn new(meta: &ObjectMeta) -> Self {
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
 /// Something of the cluster.
 #[derive(Debug)]
 pub(crate) enum Heard {
     Node(Box<Node>),
-    NodeGone(String),
+    NodeGone(Gone),
     Job(Box<Job>),
-    JobGone(String),
+    JobGone(Gone),
     Shim(Box<Shim>),
-    ShimGone(String),
+    ShimGone(Gone),
     Class(Box<RuntimeClass>),
-    ClassGone(String),
+    ClassGone(Gone),
     /// All that there is of a kind: what is not named is gone.
     Nodes(BTreeSet<String>),
     Jobs(BTreeSet<String>),
@@ -41,6 +58,7 @@ pub(crate) enum Done {
     Failed(Vec<Heard>),
 }
 
+/// Versions of one kind are in order, whichever object they are of.
 fn version(text: Option<&String>) -> u64 {
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
@@ -49,19 +67,38 @@ impl Planner {
     pub(crate) fn hear(&mut self, heard: Heard) {
         match heard {
             Heard::Node(node) => self.hear_node(*node),
-            Heard::NodeGone(name) => self.forget_node(name),
+            Heard::NodeGone(Gone { name, uid }) => {
+                if self.nodes.get(&name).is_some_and(|node| node.value.uid == uid) {
+                    self.forget_node(name);
+                }
+            }
             Heard::Job(job) => self.hear_job(*job),
-            Heard::JobGone(name) => self.forget_job(&name),
+            Heard::JobGone(Gone { name, uid }) => {
+                if self.jobs.get(&name).is_some_and(|job| job.value.uid == uid) {
+                    self.forget_job(&name);
+                }
+            }
             Heard::Shim(shim) => self.hear_shim(*shim),
-            Heard::ShimGone(name) => self.forget_shim(&name),
+            Heard::ShimGone(Gone { name, uid }) => {
+                let known = self.shims.get(&name).and_then(|shim| shim.value.metadata.uid.clone());
+                if known.as_ref() == Some(&uid) {
+                    self.forget_shim(&name);
+                }
+            }
             Heard::Class(class) => self.hear_class(*class),
-            Heard::ClassGone(name) => {
-                self.classes.remove(&name);
-                self.all_shims_dirty();
+            Heard::ClassGone(Gone { name, uid }) => {
+                let known = self.classes.get(&name).and_then(|class| class.metadata.uid.as_ref());
+                if known == Some(&uid) {
+                    self.classes.remove(&name);
+                    self.all_shims_dirty();
+                }
             }
             Heard::Nodes(there) => {
                 let gone = self.nodes.keys().filter(|name| !there.contains(*name));
-                gone.cloned().collect::<Vec<_>>().into_iter().for_each(|name| self.forget_node(name));
+                gone.cloned()
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(|name| self.forget_node(name));
             }
             Heard::Jobs(there) => {
                 let gone = self.jobs.keys().filter(|name| !there.contains(*name));
@@ -83,7 +120,7 @@ impl Planner {
         let value = NodeFacts::from(node);
         let name = value.name.clone();
         match self.nodes.get_mut(&name) {
-            Some(old) if old.value.uid == value.uid && version < old.version => {}
+            Some(old) if version < old.version => {}
             Some(old) if old.value == value => old.version = version,
             _ => {
                 self.nodes.insert(name.clone(), Kept { version, value });
@@ -106,7 +143,7 @@ impl Planner {
             return;
         };
         match self.jobs.get_mut(&name) {
-            Some(old) if old.value.uid == value.uid && version < old.version => {}
+            Some(old) if version < old.version => {}
             Some(old) if old.value == value => old.version = version,
             _ => {
                 let node = value.identity.node.clone();
@@ -115,7 +152,9 @@ impl Planner {
                     _ => false,
                 };
                 // The very Job, and nobody is about to say how its making went.
-                if self.starting.get(&node).is_some_and(told) && !self.busy.contains(&Key::Node(node.clone())) {
+                if self.starting.get(&node).is_some_and(told)
+                    && !self.busy.contains(&Key::Node(node.clone()))
+                {
                     self.starting.remove(&node);
                 }
                 self.jobs.insert(name.clone(), Kept { version, value });
@@ -143,7 +182,7 @@ impl Planner {
         let version = version(shim.metadata.resource_version.as_ref());
         let name = shim.metadata.name.clone().unwrap_or_default();
         let old = self.shims.get(&name);
-        if old.is_some_and(|old| old.value.metadata.uid == shim.metadata.uid && version < old.version) {
+        if old.is_some_and(|old| version < old.version) {
             return;
         }
         // Nodes are not asked again for what only a status or an annotation says.
@@ -174,11 +213,8 @@ impl Planner {
         let name = class.metadata.name.clone().unwrap_or_default();
         let new = version(class.metadata.resource_version.as_ref());
         let old = self.classes.get(&name);
-        let late = old.is_some_and(|old| {
-            old.metadata.uid == class.metadata.uid
-                && new < version(old.metadata.resource_version.as_ref())
-        });
-        if !late {
+        let late = old.map(|old| version(old.metadata.resource_version.as_ref()));
+        if late.is_none_or(|old| new >= old) {
             self.classes.insert(name, class);
             self.all_shims_dirty();
         }

@@ -18,7 +18,9 @@ impl Planner {
         for (node, cells) in &self.cells {
             let key = Key::Node(node.clone());
             // What was just written of a node must be there before more is.
-            let taken = self.busy.contains(&key) || written.contains(&key) || self.dirty_nodes.contains(node);
+            let taken = self.busy.contains(&key)
+                || written.contains(&key)
+                || self.dirty_nodes.contains(node);
             if taken || self.starting.contains_key(node) {
                 continue;
             }
@@ -49,9 +51,8 @@ impl Planner {
     /// What is under way: Jobs that have not ended, and what was told to begin.
     pub(crate) fn going(&self, now: i64) -> Vec<Going> {
         let deadline = self.settings.deadline_seconds;
-        let control_plane = |node: &str| {
-            self.nodes.get(node).is_some_and(|node| node.value.is_control_plane())
-        };
+        let control_plane =
+            |node: &str| self.nodes.get(node).is_some_and(|node| node.value.is_control_plane());
         let mut all = Vec::new();
         for (node, names) in &self.jobs_of {
             // Nobody runs what is for a node that is gone.
@@ -59,12 +60,14 @@ impl Planner {
                 continue;
             }
             let jobs = names.iter().filter_map(|name| self.jobs.get(name)).map(|kept| &kept.value);
-            all.extend(jobs.filter(|job| job.is_live() && !job.is_late(now / 1000, deadline)).map(|job| Going {
-                node: node.clone(),
-                shim: job.identity.shim.clone(),
-                hash: job.identity.hash.clone(),
-                control_plane: control_plane(node),
-            }));
+            all.extend(jobs.filter(|job| job.is_live() && !job.is_late(now / 1000, deadline)).map(
+                |job| Going {
+                    node: node.clone(),
+                    shim: job.identity.shim.clone(),
+                    hash: job.identity.hash.clone(),
+                    control_plane: control_plane(node),
+                },
+            ));
         }
         all.extend(self.starting.iter().map(|(node, one)| Going {
             node: node.clone(),
@@ -73,7 +76,8 @@ impl Planner {
             control_plane: control_plane(node),
         }));
         // What has failed and has not said why yet.
-        let known: BTreeSet<_> = all.iter().map(|one| (one.node.clone(), one.shim.clone())).collect();
+        let known: BTreeSet<_> =
+            all.iter().map(|one| (one.node.clone(), one.shim.clone())).collect();
         for (node, cells) in &self.cells {
             let ended = cells.iter().filter(|(_, cell)| cell.collect.is_some());
             let ended = ended.filter(|(shim, _)| !known.contains(&(node.clone(), (*shim).clone())));
@@ -93,13 +97,17 @@ impl Planner {
         let lost: Vec<String> = self.starting.keys().cloned().collect();
         for node in lost {
             let key = Key::Node(node.clone());
-            if self.busy.contains(&key) || self.dirty_nodes.contains(&node) || !self.may_write(&key, now) {
+            if self.busy.contains(&key)
+                || self.dirty_nodes.contains(&node)
+                || !self.may_write(&key, now)
+            {
                 continue;
             }
             let Some(one) = self.starting.get(&node) else { continue };
             let cell = self.cells.get(&node).and_then(|cells| cells.get(&one.shim));
             let want = cell.and_then(|cell| cell.want.as_ref());
-            let same = want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
+            let same =
+                want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
             let written = effects.iter().any(|effect| effect.key().as_ref() == Some(&key));
             match () {
                 () if written => {}

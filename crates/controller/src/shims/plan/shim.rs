@@ -77,9 +77,9 @@ impl Planner {
     fn is_clean(&self, name: &str, shim: &Shim, tally: &Tally) -> bool {
         let uid = shim.metadata.uid.as_ref();
         let live = |name: &String| {
-            self.jobs.get(name).is_some_and(|job| {
-                job.value.is_live() && Some(&job.value.identity.shim_uid) == uid
-            })
+            self.jobs
+                .get(name)
+                .is_some_and(|job| job.value.is_live() && Some(&job.value.identity.shim_uid) == uid)
         };
         let there = self.jobs_of.iter().filter(|(node, _)| self.nodes.contains_key(*node));
         let going = there.flat_map(|(_, names)| names).any(live);
@@ -106,7 +106,11 @@ impl Planner {
                 ClassStep::Delete(old) => old.metadata.name.clone().unwrap_or_default(),
                 _ => shim.spec.runtime_class.name.clone(),
             };
-            effects.push(Effect::Class { shim: name.to_owned(), name: class, step: Box::new(step) });
+            effects.push(Effect::Class {
+                shim: name.to_owned(),
+                name: class,
+                step: Box::new(step),
+            });
         }
         refused.map_or(ClassState::Pending, ClassState::Refused)
     }
