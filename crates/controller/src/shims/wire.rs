@@ -30,6 +30,10 @@ use crate::objects::strip;
 
 /// What comes within that time is looked at together.
 const TOGETHER: Duration = Duration::from_millis(20);
+/// Nothing is waited for longer, so that metrics are never older.
+const LONGEST: Duration = Duration::from_secs(15);
+/// How often metrics are counted.
+const COUNT: Duration = Duration::from_secs(1);
 /// What may wait to be heard: watches wait then, and not the memory.
 const WAITING: usize = 1024;
 /// Kinds that are watched.
@@ -179,11 +183,15 @@ impl Shims {
     pub(crate) async fn work(mut self, ending: CancellationToken) {
         let mut doing: JoinSet<(Option<Key>, Done)> = JoinSet::new();
         let permits = Arc::new(Semaphore::new(self.workers));
+        let mut counted = Instant::now();
         while !ending.is_cancelled() {
             for effect in self.planner.step(now()) {
                 self.spawn(effect, &mut doing, &permits);
             }
-            self.metrics.shims.set(self.planner.counts(), self.planner.looked);
+            if counted.elapsed() >= COUNT {
+                counted = Instant::now();
+                self.metrics.shims.set(self.planner.counts(), self.planner.looked);
+            }
             if !self.wait(&mut doing, &ending).await {
                 return;
             }
@@ -214,7 +222,8 @@ impl Shims {
         ending: &CancellationToken,
     ) -> bool {
         let due = self.planner.next().map(|at| u64::try_from(at - now()).unwrap_or_default());
-        let due = Instant::now() + due.map_or(crate::context::RESYNC, Duration::from_millis);
+        let due = due.map_or(LONGEST, Duration::from_millis).min(LONGEST);
+        let due = Instant::now() + due;
         tokio::select! {
             heard = self.heard.recv() => match heard {
                 Some(heard) => self.planner.hear(heard),

@@ -294,22 +294,21 @@ spec:
         assert_eq!(value["spec"]["fetchStrategy"]["platforms"][0]["sha256"], A);
     }
 
-    #[test]
-    fn no_text_makes_it_panic() {
-        for text in [
-            "",
-            "---",
-            "---\n---\n",
-            "a: [",
-            "platforms:\n- ",
-            "\u{feff}a",
-            "- - -",
-            "kind: Shim\napiVersion: runtime.spinkube.dev/v1\nspec: {fetchStrategy: {platforms: 1}}",
-        ] {
-            if let Ok(file) = File::read(text) {
+    proptest::proptest! {
+        #[test]
+        fn no_text_makes_it_panic(pieces in proptest::collection::vec(proptest::sample::select(vec![
+            "kind: Shim\n", "apiVersion: runtime.spinkube.dev/v1\n", "spec:\n", "  fetchStrategy:\n", "    platforms:\n",
+            "    - ", "      - ", "os: linux\n", "location: x\n", "        location: x\n", "{location: x}\n", "---\n", "---",
+            "sha256: y\n", "# z\n", "\u{feff}", "\r\n", "}", "é", " ", "- - -\n",
+        ]), 0..24)) {
+            let text = pieces.concat();
+            if let Ok(file) = File::read(&text) {
                 let missing = file.missing();
                 let found: Vec<_> = missing.into_iter().map(|one| (one, A.to_owned())).collect();
-                file.pin(&found);
+                let count = found.len();
+                let pinned = file.pin(&found);
+                let again = File::read(&pinned.text).expect("what was written can be read");
+                proptest::prop_assert!(count == 0 || again.missing().is_empty(), "{}", pinned.text);
             }
         }
     }
