@@ -51,7 +51,7 @@ pub(crate) enum Effect {
         node: String,
         uid: String,
         patch: NodePatch,
-        job: Box<Value>,
+        order: Arc<Order>,
     },
     /// Ask why a Job failed.
     Collect {
