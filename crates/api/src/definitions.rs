@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::build::{Build, BuildRun, BuildStrategy, ClusterBuildStrategy};
 use crate::platform::{ImagePlatform, ImagePlatformClass};
+use crate::shim::{self, Shim};
 
 /// Who may do what with the resources, on top of the roles that every cluster has.
 pub const ROLES: &str = include_str!("../../../deploy/rbac/shipwright-aggregate.yaml");
@@ -36,6 +37,11 @@ impl Definition {
         self.value["spec"]["names"]["kind"].as_str().unwrap_or_default()
     }
 
+    /// The group that it belongs to.
+    pub fn group(&self) -> &str {
+        self.value["spec"]["group"].as_str().unwrap_or_default()
+    }
+
     /// The version that it defines.
     pub fn version(&self) -> &str {
         self.value["spec"]["versions"][0]["name"].as_str().unwrap_or_default()
@@ -57,14 +63,26 @@ fn array_mut(value: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// Each is made when it is first needed: most programs need few of them, and schemas are large.
-static ALL: [(&str, LazyLock<Definition>); 6] = [
+static ALL: [(&str, LazyLock<Definition>); 7] = [
     ("Build", LazyLock::new(|| Definition::new(&Build::crd()))),
     ("BuildRun", LazyLock::new(|| Definition::new(&BuildRun::crd()))),
     ("BuildStrategy", LazyLock::new(|| Definition::new(&BuildStrategy::crd()))),
     ("ClusterBuildStrategy", LazyLock::new(|| Definition::new(&ClusterBuildStrategy::crd()))),
     ("ImagePlatform", LazyLock::new(|| Definition::new(&ImagePlatform::crd()))),
     ("ImagePlatformClass", LazyLock::new(|| Definition::new(&ImagePlatformClass::crd()))),
+    ("Shim", LazyLock::new(shim_definition)),
 ];
+
+/// A rule for the name belongs to the root, which the types of specs cannot speak of.
+fn shim_definition() -> Definition {
+    let mut definition = Definition::new(&Shim::crd());
+    let root = &mut definition.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    root["x-kubernetes-validations"] = serde_json::json!([{
+        "rule": format!("size(self.metadata.name) <= {}", shim::MAX_NAME),
+        "message": "the name becomes a label of nodes, so it has at most 63 characters",
+    }]);
+    definition
+}
 
 /// All of them, in the order in which they are best installed.
 pub fn all() -> Vec<&'static Definition> {
@@ -169,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn names_scopes_and_columns_are_those_of_shipwright() {
+    fn names_scopes_and_columns_are_those_of_upstream() {
         for (kind, plural, scope, short, columns) in [
             (
                 "Build",
@@ -189,6 +207,7 @@ mod tests {
             ("ClusterBuildStrategy", "clusterbuildstrategies", "Cluster", "cbs cbss", ""),
             ("ImagePlatform", "imageplatforms", "Cluster", "", "OS Arch Variant Age"),
             ("ImagePlatformClass", "imageplatformclasses", "Cluster", "", "Available Reason Age"),
+            ("Shim", "shims", "Cluster", "", "RuntimeClass Ready Nodes Age"),
         ] {
             let definition = of(kind).expect("it is there");
             assert_eq!(definition.kind(), kind);

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `build` | shipwright.io/v1beta1: Build, BuildRun, BuildStrategy, ClusterBuildStrategy |
 //! | `platform` | shipwright.io/v1alpha1: ImagePlatform, ImagePlatformClass |
+//! | `shim` | runtime.spinkube.dev/v1alpha1: Shim |
 //! | `condition` | conditions as statuses have them |
 //! | `reason` | why something was refused or failed, by the names users see |
 //! | `keys` | labels and annotations |
@@ -24,9 +25,10 @@ pub mod document;
 pub mod keys;
 pub mod platform;
 pub mod reason;
+pub mod shim;
 
 pub use k8s_openapi;
 pub use kube_core::{Duration, ObjectMeta, ResourceExt};
 
-/// The group of every resource here.
+/// The group of the resources of builds.
 pub const GROUP: &str = "shipwright.io";

@@ -286,3 +286,77 @@ fn a_value_is_one_or_a_list() {
     let list: ParamValue = serde_json::from_value(json!({"name": "a", "values": []})).unwrap();
     assert_eq!((list.values, list.single.value), (Some(vec![]), None));
 }
+
+#[test]
+fn the_proposals_shims_are_read_as_they_stand() {
+    let path = format!("{}/../../fixtures/shim/proposal.yaml", env!("CARGO_MANIFEST_DIR"));
+    let bytes = std::fs::read(path).unwrap();
+    let shims = document::read(&bytes).unwrap();
+    let text = String::from_utf8(bytes).unwrap();
+    let written: Vec<Value> = serde_yaml_ng::Deserializer::from_str(&text)
+        .map(|document| serde::Deserialize::deserialize(document).unwrap())
+        .collect();
+    assert_eq!(written.len(), 3);
+    for (shim, written) in shims.iter().zip(written) {
+        let Resource::Shim(shim) = shim else { panic!("{shim:?}") };
+        assert_eq!(json!(shim)["spec"], written["spec"], "every field survives");
+    }
+}
+
+/// A Shim with one thing in another place.
+fn shim(path: &str, value: Value) -> String {
+    let mut shim = json!({
+        "apiVersion": "runtime.spinkube.dev/v1alpha1", "kind": "Shim", "metadata": {"name": "s"},
+        "spec": {
+            "fetchStrategy": {"platforms": [{"os": "linux", "arch": "amd64", "location": "x", "sha256": ""}]},
+            "runtimeClass": {"name": "", "handler": ""}, "rolloutStrategy": {"type": "rolling"},
+        },
+    });
+    let (parent, key) = path.rsplit_once('/').unwrap();
+    shim.pointer_mut(parent).unwrap()[key] = value;
+    shim.to_string()
+}
+
+#[test]
+fn a_shim_is_refused_only_for_what_cannot_be_meant() {
+    let platform = "/spec/fetchStrategy/platforms/0";
+    for (path, value) in [
+        ("/spec/fetchStrategy", json!({})),
+        ("/spec/fetchStrategy", json!({"type": "anything", "anonHttp": {"location": "any text"}})),
+        ("/spec/rolloutStrategy", json!({"type": "recreate", "rolling": {"maxUpdate": 0}})),
+        ("/spec/rolloutStrategy", json!({"type": "rolling", "rolling": {"maxUpdate": "10%"}})),
+        ("/spec/nodeSelector", json!({})),
+        ("/spec/containerdRuntimeOptions", json!({"SystemdCgroup": "true"})),
+        (&format!("{platform}/sha256"), json!("AB".repeat(32))),
+        (&format!("{platform}/sha256"), json!("a1b2c3d4e5f6...")),
+        (&format!("{platform}/arch"), json!("armv7l")),
+        (&format!("{platform}/arch"), json!("s390x")),
+    ] {
+        let text = shim(path, value);
+        read(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+    }
+    for (path, value, word) in [
+        (format!("{platform}/sha256"), json!("abc"), "does not match"),
+        (format!("{platform}/arch"), json!("sparc"), "must be one of"),
+        (format!("{platform}/os"), json!("windows"), "must be one of"),
+        (platform.to_owned(), json!({"os": "linux", "arch": "amd64"}), "location: is required"),
+        (
+            "/spec/rolloutStrategy".to_owned(),
+            json!({"type": "rolling", "rolling": {"maxUpdate": "101%"}}),
+            "does not match",
+        ),
+        (
+            "/spec/rolloutStrategy".to_owned(),
+            json!({"type": "rolling", "rolling": {"maxUpdate": true}}),
+            "whole number or a text",
+        ),
+        ("/spec/rolloutStrategy".to_owned(), json!({}), "type: is required"),
+    ] {
+        let told = problems(&shim(&path, value));
+        assert!(told.contains(word), "{told}");
+    }
+    assert!(matches!(
+        read(&shim("/apiVersion", json!("runtime.spinkube.dev/v1"))),
+        Err(ReadError::Version { .. })
+    ));
+}

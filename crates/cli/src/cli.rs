@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::exit::{Exit, Failure};
 use crate::{agent, build, buildrun, compat, completions, context, crds, host};
 use crate::{image, key, node, platform, platform_class, progress, registry, rootdisk, sign, step};
-use crate::{strategy, verify, version};
+use crate::{shim, strategy, verify, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -94,6 +94,9 @@ enum Command {
     /// Runtime binaries on one node: what the Jobs of a Shim run
     #[command(subcommand)]
     Node(node::Command),
+    /// Runtime binaries for the nodes of a cluster
+    #[command(subcommand)]
+    Shim(shim::Command),
     /// What the pods of a build run
     #[command(subcommand)]
     Step(step::Command),
@@ -120,6 +123,7 @@ impl Cli {
             Command::Platform(command) => platform::run(command),
             Command::PlatformClass(command) => platform_class::run(command),
             Command::Node(command) => node::run(command),
+            Command::Shim(command) => shim::run(command),
             Command::Step(command) => step::run(command, global),
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),

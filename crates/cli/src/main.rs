@@ -33,6 +33,7 @@ mod platform_class;
 mod progress;
 mod registry;
 mod rootdisk;
+mod shim;
 mod sign;
 mod step;
 mod strategy;

@@ -60,7 +60,7 @@ where
     K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
     let events =
-        watcher::watcher(Api::<DeserializeGuard<K>>::all(client.clone()), config(selector));
+        watcher::watcher(Api::<DeserializeGuard<K>>::all(client.clone()), watching(selector));
     let readable = events.default_backoff().filter_map(|event| async move {
         match event {
             Ok(event) => guarded(event).map(Ok),
@@ -76,11 +76,12 @@ pub(crate) fn watch_names(
     client: &Client,
     heard: impl Heard<SecretName>,
 ) -> Store<SecretName> {
-    let events = watcher::watcher(Api::<SecretName>::all(client.clone()), config(None));
+    let events = watcher::watcher(Api::<SecretName>::all(client.clone()), watching(None));
     reflect(tasks, events.default_backoff(), heard)
 }
 
-fn config(selector: Option<&str>) -> watcher::Config {
+/// How a kind is watched.
+pub(crate) fn watching(selector: Option<&str>) -> watcher::Config {
     let config = watcher::Config::default().timeout(WATCH_SECONDS);
     match selector {
         Some(selector) => config.labels(selector),
@@ -88,7 +89,9 @@ fn config(selector: Option<&str>) -> watcher::Config {
     }
 }
 
-fn guarded<K: Resource<DynamicType = ()>>(event: Event<DeserializeGuard<K>>) -> Option<Event<K>> {
+pub(crate) fn guarded<K: Resource<DynamicType = ()>>(
+    event: Event<DeserializeGuard<K>>,
+) -> Option<Event<K>> {
     let read = |guard: DeserializeGuard<K>| match guard.0 {
         Ok(object) => Some(object),
         Err(error) => {

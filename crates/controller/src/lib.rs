@@ -1,4 +1,4 @@
-//! What makes builds of a cluster run. Decisions are pure and elsewhere: what a run becomes is decided
+//! What makes builds of a cluster run, and brings shims to its nodes. Decisions are pure and elsewhere: what a run becomes is decided
 //! by `portolan_build::plan`. Here is what watches, what writes, and what follows Tekton.
 //!
 //! | module | what it holds |
@@ -6,6 +6,7 @@
 //! | `classes` | ImagePlatformClasses: whether each can be used |
 //! | `builds` | Builds: whether each can be used; which runs are kept |
 //! | `runs` | BuildRuns: from one to its executor, and from that to its status |
+//! | `shims` | Shims: the right runtime binary on every node |
 //! | `retain` | which runs are deleted, and when; pure |
 //! | `objects` | Tekton's objects and pods, with what is looked at |
 //! | `caches`, `wire` | what is watched, and who is looked at when something changes |
@@ -32,6 +33,7 @@ pub mod retain;
 mod run;
 pub mod runs;
 mod settings;
+pub mod shims;
 #[cfg(test)]
 mod testing;
 mod wire;

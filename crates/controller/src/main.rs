@@ -1,4 +1,4 @@
-//! `portolan-controller`: what makes builds of a cluster run.
+//! `portolan-controller`: what makes builds of a cluster run, and brings shims to its nodes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,10 +7,12 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use portolan_controller::Settings;
+use portolan_controller::shims::{Amount, Settings as ShimSettings};
 use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
+use portolan_shim::resolve::{Policy, Requirement};
 use tokio_util::sync::CancellationToken;
 
-/// Run the Builds of a cluster: classes, Builds and BuildRuns, on Tekton
+/// Run the Builds of a cluster on Tekton, and bring Shims to its nodes
 #[derive(Debug, Parser)]
 #[command(name = "portolan-controller", version, max_term_width = 100)]
 #[command(
@@ -41,6 +43,66 @@ struct Args {
     /// How a line of the log looks
     #[arg(long, value_enum, default_value_t, env = "PORTOLAN_LOG_FORMAT")]
     log_format: LogFormat,
+    /// What is served, and must be possible [default: both, each where the cluster has what it needs]
+    #[arg(long, value_enum, value_delimiter = ',', env = "PORTOLAN_SERVE")]
+    serve: Vec<Serve>,
+    #[command(flatten)]
+    shims: ShimArgs,
+}
+
+/// What a controller does in a cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Serve {
+    /// Builds on Tekton
+    Builds,
+    /// Shims on nodes
+    Shims,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Shims")]
+struct ShimArgs {
+    /// Where the Jobs of shims run; pods there may be privileged [default: --namespace]
+    #[arg(long, value_name = "NAME", env = "PORTOLAN_SHIM_NAMESPACE")]
+    shim_namespace: Option<String>,
+    /// The image with `portolan` that Jobs on nodes run [default: --step-image]
+    #[arg(long, value_name = "IMAGE", env = "PORTOLAN_SHIM_IMAGE")]
+    shim_image: Option<String>,
+    /// Who runs them; it needs no rights and gets no token
+    #[arg(
+        long,
+        value_name = "NAME",
+        default_value = "portolan-node-installer",
+        env = "PORTOLAN_SHIM_SERVICE_ACCOUNT"
+    )]
+    shim_service_account: String,
+    /// A ConfigMap of variables for downloads, such as proxies and retries
+    #[arg(long, value_name = "NAME", env = "PORTOLAN_SHIM_CONFIG_MAP")]
+    shim_config_map: Option<String>,
+    /// How long a Job may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(i64).range(30..), env = "PORTOLAN_SHIM_DEADLINE")]
+    shim_deadline: i64,
+    /// How long a Job stays when it is over, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(i32).range(30..), env = "PORTOLAN_SHIM_JOB_TTL")]
+    shim_job_ttl: i32,
+    /// Nodes that are worked on at once, over all Shims: a number or a share such as 10%
+    #[arg(long, value_name = "AMOUNT", default_value = "50", env = "PORTOLAN_SHIM_MAX_IN_FLIGHT")]
+    shim_max_in_flight: Amount,
+    /// So many failed nodes hold up the rest of a rolling Shim
+    #[arg(long, value_name = "AMOUNT", default_value = "10%", env = "PORTOLAN_SHIM_MAX_FAILED")]
+    shim_max_failed: Amount,
+    /// Whether every artifact needs a digest: off, warn or enforce
+    #[arg(long, value_name = "HOW", default_value = "warn", env = "PORTOLAN_REQUIRE_DIGEST")]
+    require_digest: Requirement,
+    /// Whether every artifact needs https: off, warn or enforce
+    #[arg(long, value_name = "HOW", default_value = "warn", env = "PORTOLAN_REQUIRE_HTTPS")]
+    require_https: Requirement,
+    /// Label nodes only under runtime.spinkube.dev/, and not also as upstream does
+    #[arg(long, env = "PORTOLAN_NO_BARE_LABELS")]
+    no_bare_labels: bool,
+    /// Begin although runtime-class-manager serves Shims
+    #[arg(long, env = "PORTOLAN_SHIM_TAKEOVER")]
+    shim_takeover: bool,
 }
 
 #[allow(clippy::print_stderr, reason = "the last words of a program")]
@@ -56,7 +118,29 @@ fn main() -> ExitCode {
 
 fn start(args: Args) -> anyhow::Result<()> {
     start_logging("portolan_controller", args.log_format)?;
+    let serves = |what| args.serve.is_empty() || args.serve.contains(&what);
+    let (builds, shims) = (serves(Serve::Builds), serves(Serve::Shims));
+    let shims = shims.then(|| ShimSettings {
+        namespace: args.shims.shim_namespace.or_else(|| args.namespace.clone()),
+        image: args.shims.shim_image.unwrap_or_else(|| args.step_image.clone()),
+        service_account: args.shims.shim_service_account,
+        config_map: args.shims.shim_config_map,
+        deadline_seconds: args.shims.shim_deadline,
+        ttl_seconds: args.shims.shim_job_ttl,
+        max_in_flight: args.shims.shim_max_in_flight,
+        max_failed: args.shims.shim_max_failed,
+        policy: Policy {
+            require_digest: args.shims.require_digest,
+            require_https: args.shims.require_https,
+        },
+        bare_labels: !args.shims.no_bare_labels,
+        takeover: args.shims.shim_takeover,
+        workers: args.workers,
+    });
     let settings = Settings {
+        builds,
+        optional: args.serve.is_empty(),
+        shims,
         kubeconfig: args.kubeconfig,
         step_image: args.step_image,
         namespace: args.namespace,

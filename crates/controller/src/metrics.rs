@@ -3,6 +3,7 @@
 
 use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
@@ -24,6 +25,35 @@ pub(crate) struct Metrics {
     pub(crate) rampup: Histogram,
     pub(crate) failures: Counter,
     pub(crate) leader: Gauge,
+    pub(crate) shims: ShimMetrics,
+}
+
+/// What is counted of shims, over all of them.
+#[derive(Debug, Default)]
+pub(crate) struct ShimMetrics {
+    nodes: Family<[(&'static str, &'static str); 1], Gauge>,
+    looked: Gauge,
+    pub(crate) jobs: Counter,
+}
+
+impl ShimMetrics {
+    /// Nodes that are ready, pending, failed, unsupported; how often a node was looked at.
+    pub(crate) fn set(&self, counts: [usize; 4], looked: u64) {
+        for (state, count) in ["ready", "pending", "failed", "unsupported"].into_iter().zip(counts)
+        {
+            let gauge = self.nodes.get_or_create(&[("state", state)]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+        self.looked.set(i64::try_from(looked).unwrap_or(i64::MAX));
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let nodes = "Selected nodes by state, each once for every Shim";
+        registry.register("portolan_shim_nodes", nodes, self.nodes.clone());
+        let looked = "How often a node was looked at";
+        registry.register("portolan_shim_node_looks", looked, self.looked.clone());
+        registry.register("portolan_shim_jobs", "Jobs that were begun", self.jobs.clone());
+    }
 }
 
 impl Metrics {
@@ -38,8 +68,10 @@ impl Metrics {
             rampup: Histogram::new(RAMPUP),
             failures: Counter::default(),
             leader: Gauge::default(),
+            shims: ShimMetrics::default(),
         };
         let registry = &mut all.registry;
+        all.shims.register(registry);
         registry.register(
             "build_builds_registered",
             "Builds that can be used",

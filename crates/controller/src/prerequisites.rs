@@ -59,14 +59,22 @@ pub enum PrerequisiteError {
 }
 
 impl PrerequisiteError {
-    fn at(step: &'static str) -> impl FnOnce(kube::Error) -> Self {
+    pub(crate) fn at(step: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Request { step, source: Box::new(source) }
     }
 }
 
 /// Looks for everything that is needed.
 pub(crate) async fn installed(client: &Client) -> Result<(), PrerequisiteError> {
-    for (group, resources, advice) in NEEDED {
+    needs(client, &NEEDED).await
+}
+
+/// Looks for kinds of groups.
+pub(crate) async fn needs(
+    client: &Client,
+    needed: &[(&'static str, &'static [&'static str], &'static str)],
+) -> Result<(), PrerequisiteError> {
+    for (group, resources, advice) in needed.iter().copied() {
         let found = match client.list_api_group_resources(group).await {
             Ok(list) => list.resources.into_iter().map(|resource| resource.name).collect(),
             Err(kube::Error::Api(told)) if told.code == 404 => Vec::new(),
@@ -115,7 +123,7 @@ pub fn served(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> O
     Some(format!("Lease {what}, held by {}", holder.unwrap_or_default()))
 }
 
-fn is_held(lease: &Lease, now: Timestamp) -> bool {
+pub(crate) fn is_held(lease: &Lease, now: Timestamp) -> bool {
     let Some(spec) = &lease.spec else { return false };
     let holder = spec.holder_identity.as_deref().is_some_and(|holder| !holder.is_empty());
     let seconds = i64::from(spec.lease_duration_seconds.unwrap_or_default());

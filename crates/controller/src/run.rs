@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
+use portolan_core::causes::chain;
 use portolan_registry::serving::{self, Limits, Listener};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -18,7 +19,7 @@ use crate::lease::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::prerequisites::{self, PrerequisiteError};
 use crate::settings::Settings;
-use crate::wire;
+use crate::{shims, wire};
 
 /// A server that accepts and is silent is not waited for longer; watches end earlier by themselves.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -65,14 +66,17 @@ pub enum RunError {
 }
 
 /// Runs until `ending`.
-pub async fn run(settings: Settings, ending: CancellationToken) -> Result<(), RunError> {
+pub async fn run(mut settings: Settings, ending: CancellationToken) -> Result<(), RunError> {
     let (client, default_namespace) = connect(settings.kubeconfig.as_deref()).await?;
     let namespace = settings.namespace.clone().unwrap_or(default_namespace);
     let (progress, metrics) = (Arc::new(Progress::default()), Arc::new(Metrics::new()));
     let mut servers = JoinSet::new();
     let served = router(Arc::clone(&progress), Arc::clone(&metrics));
     listen(&mut servers, settings.listen, served, ending.clone()).await?;
-    check(&client, settings.takeover).await?;
+    check(&client, &settings).await?;
+    if let Some(shims) = &mut settings.shims {
+        shims.namespace.get_or_insert_with(|| namespace.clone());
+    }
     let keeper = Keeper::new(client.clone(), &namespace, identity());
     contend(keeper, client, settings, &progress, &metrics, ending).await
 }
@@ -150,26 +154,112 @@ async fn act(
     ending: CancellationToken,
 ) -> Result<(), RunError> {
     // While this copy stood by, somebody may have put another controller there.
-    check(&client, settings.takeover).await?;
+    let serves = check(&client, &settings).await?;
     progress.set(Stage::Listing);
     metrics.leader.set(1);
     tracing::info!("this copy acts");
     let mut watches = JoinSet::new();
-    let (context, waiting) = wire::start(&mut watches, client, settings, Arc::clone(metrics));
-    context.caches.ready().await;
-    let runs = context.caches.runs.len();
+    let shims = settings.shims.clone().filter(|_| serves.shims);
+    let mut shims =
+        shims.map(|shims| shims::start(&mut watches, client.clone(), shims, Arc::clone(metrics)));
+    let builds =
+        serves.builds.then(|| wire::start(&mut watches, client, settings, Arc::clone(metrics)));
+    let mut runs = 0;
+    if let Some((context, _)) = &builds {
+        context.caches.ready().await;
+        runs = context.caches.runs.len();
+    }
+    if let Some(shims) = &mut shims {
+        shims.ready().await;
+    }
     tracing::info!(runs, "everything is listed");
     progress.set(Stage::Leading);
-    wire::work(Arc::clone(&context), waiting, ending.clone()).await;
+    let build = async {
+        if let Some((context, waiting)) = builds {
+            wire::work(context, waiting, ending.clone()).await;
+        } else {
+            ending.cancelled().await;
+        }
+    };
+    let install = async {
+        match shims {
+            Some(shims) => shims.work(ending.clone()).await,
+            None => ending.cancelled().await,
+        }
+    };
+    let (mut build, mut install) = (std::pin::pin!(build), std::pin::pin!(install));
+    // Where one of them ends by itself the process ends; otherwise both are waited for.
+    tokio::select! {
+        () = &mut build => if ending.is_cancelled() { install.await },
+        () = &mut install => if ending.is_cancelled() { build.await },
+    }
     match ending.is_cancelled() {
         true => Ok(()),
         false => Err(RunError::WorkEnded),
     }
 }
 
-async fn check(client: &Client, takeover: bool) -> Result<(), RunError> {
+/// What is served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Serves {
+    builds: bool,
+    shims: bool,
+}
+
+/// Looks whether the cluster has what is needed. What was asked for by name must be possible; where nobody asked,
+/// what is not possible is told and left out, unless nothing is left.
+async fn check(client: &Client, settings: &Settings) -> Result<Serves, RunError> {
+    let builds = match settings.builds {
+        true => Some(builds_possible(client, settings.takeover).await),
+        false => None,
+    };
+    let shims = match &settings.shims {
+        Some(shims) => Some(shims_possible(client, shims.takeover).await),
+        None => None,
+    };
+    serves(builds, shims, settings.optional)
+}
+
+fn serves(
+    builds: Option<Result<(), RunError>>,
+    shims: Option<Result<(), RunError>>,
+    optional: bool,
+) -> Result<Serves, RunError> {
+    let mut trouble = None;
+    let mut possible = |what: &str, found: Option<Result<(), RunError>>| match found {
+        None => false,
+        Some(Ok(())) => true,
+        Some(Err(error)) => {
+            if optional {
+                let error = chain(&error);
+                tracing::warn!(what, error, "not served; --serve says what has to be");
+            }
+            trouble.get_or_insert(error);
+            false
+        }
+    };
+    let serves = Serves { builds: possible("builds", builds), shims: possible("shims", shims) };
+    match trouble {
+        Some(error) if !optional || serves == (Serves { builds: false, shims: false }) => {
+            Err(error)
+        }
+        _ => Ok(serves),
+    }
+}
+
+async fn builds_possible(client: &Client, takeover: bool) -> Result<(), RunError> {
     prerequisites::installed(client).await?;
-    match prerequisites::alone(client).await {
+    unless(takeover, prerequisites::alone(client).await)
+}
+
+async fn shims_possible(client: &Client, takeover: bool) -> Result<(), RunError> {
+    shims::upstream::installed(client).await?;
+    unless(takeover, shims::upstream::alone(client).await)
+}
+
+/// Another controller is no reason to stop where taking over was asked for.
+fn unless(takeover: bool, alone: Result<(), PrerequisiteError>) -> Result<(), RunError> {
+    match alone {
         Err(PrerequisiteError::Served(who)) if takeover => {
             tracing::warn!(who, "another controller is there; taking over as asked");
             Ok(())
@@ -259,6 +349,23 @@ mod tests {
         let led = contend(keeper, client, testing::settings(), &progress, &metrics, ending);
         let outcome = timeout(Duration::from_secs(8), led).await.expect("nobody renews it");
         assert!(matches!(outcome, Err(RunError::LeaseLost)), "{outcome:?}");
+    }
+
+    #[test]
+    fn what_was_asked_for_must_be_possible_and_what_was_not_is_left_out() {
+        let no = || Some(Err(RunError::WorkEnded));
+        let yes = || Some(Ok(()));
+        let both = |builds, shims| Some(Serves { builds, shims });
+        for (builds, shims, optional, expected) in [
+            (yes(), yes(), false, both(true, true)),
+            (yes(), no(), false, None),
+            (yes(), no(), true, both(true, false)),
+            (no(), yes(), true, both(false, true)),
+            (no(), no(), true, None),
+            (None, yes(), false, both(false, true)),
+        ] {
+            assert_eq!(serves(builds, shims, optional).ok(), expected);
+        }
     }
 
     #[tokio::test]

@@ -20,4 +20,10 @@ pub struct Settings {
     pub takeover: bool,
     /// Objects of one kind that are worked on at once.
     pub workers: u16,
+    /// Whether Builds are served.
+    pub builds: bool,
+    /// Whether what the cluster lacks is left out, and not an error.
+    pub optional: bool,
+    /// How Shims are served; not at all where nothing is said.
+    pub shims: Option<crate::shims::Settings>,
 }

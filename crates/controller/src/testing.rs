@@ -85,6 +85,9 @@ pub(crate) fn settings() -> Settings {
         listen: ([127, 0, 0, 1], 0).into(),
         takeover: false,
         workers: 1,
+        builds: true,
+        optional: false,
+        shims: None,
     }
 }
 

@@ -2,7 +2,7 @@
 //! nothing else, and what tests of builds ask a cluster.
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -70,15 +70,7 @@ impl BuildSite {
             }
             testbed.apply(&object)?;
         }
-        let token = self.own.kubectl(&["create", "token", "portolan-controller"])?;
-        let admin = testbed.kubectl_json(&["config", "view", "--raw"])?;
-        let kubeconfig = json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": "x",
-            "clusters": [{"name": "x", "cluster": admin["clusters"][0]["cluster"]}],
-            "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x", "namespace": name}}],
-            "users": [{"name": "x", "user": {"token": token.trim()}}],
-        });
-        std::fs::write(self.kubeconfig(), kubeconfig.to_string()).context("write the kubeconfig")
+        write_kubeconfig(name, &self.kubeconfig())
     }
 
     fn kubeconfig(&self) -> PathBuf {
@@ -87,12 +79,7 @@ impl BuildSite {
 
     /// A controller whose steps run this image.
     pub fn start(&self, step_image: &str, more: &[&str]) -> Result<Controller> {
-        let port = free_port(Ipv4Addr::LOCALHOST.into())?;
-        let mut command = Command::new(portolan_controller());
-        command.arg("--kubeconfig").arg(self.kubeconfig());
-        command.args(["--step-image", step_image, "--listen", &format!("127.0.0.1:{port}")]);
-        let process = Running::start(command.args(more))?;
-        Ok(Controller { port, process })
+        Controller::start(&self.kubeconfig(), step_image, more)
     }
 
     /// The same, once it acts.
@@ -163,6 +150,62 @@ impl Drop for BuildSite {
     }
 }
 
+/// A kubeconfig of the controller's account in a namespace.
+fn write_kubeconfig(namespace: &str, file: &Path) -> Result<()> {
+    let testbed = Testbed::get();
+    let token = testbed.kubectl(&["-n", namespace, "create", "token", "portolan-controller"])?;
+    let admin = testbed.kubectl_json(&["config", "view", "--raw"])?;
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "clusters": [{"name": "x", "cluster": admin["clusters"][0]["cluster"]}],
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x", "namespace": namespace}}],
+        "users": [{"name": "x", "user": {"token": token.trim()}}],
+    });
+    std::fs::write(file, kubeconfig.to_string()).context("write the kubeconfig")
+}
+
+/// What is shipped for Shims, under its own names, and a controller that serves them.
+#[derive(Debug)]
+pub struct ShimSite {
+    dir: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl ShimSite {
+    /// Where the Jobs are.
+    pub const JOBS: &'static str = "portolan-shims";
+    const OWN: &'static str = "portolan-system";
+
+    /// Makes it; waits while another test has one.
+    pub fn new() -> Result<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let testbed = Testbed::get();
+        let crd = deploy("crds/shims.runtime.spinkube.dev.yaml").display().to_string();
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
+        testbed.kubectl(&[&apply[..], &[&crd]].concat())?;
+        testbed.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "-f", &crd])?;
+        testbed.apply(&json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": Self::OWN},
+        }))?;
+        for file in ["controller/rbac.yaml", "shims/rbac.yaml"] {
+            let file = deploy(file).display().to_string();
+            testbed.kubectl(&[&apply[..], &[&file]].concat())?;
+        }
+        let site = Self { dir: tempfile::tempdir()?, _alone: alone };
+        write_kubeconfig(Self::OWN, &site.dir.path().join("kubeconfig"))?;
+        Ok(site)
+    }
+
+    /// A controller that serves Shims, with Jobs that run this image, once it acts.
+    pub fn lead(&self, image: &str, more: &[&str]) -> Result<Controller> {
+        let own = ["--serve", "shims", "--shim-namespace", Self::JOBS];
+        let file = self.dir.path().join("kubeconfig");
+        let mut controller = Controller::start(&file, image, &[&own[..], more].concat())?;
+        controller.leads()?;
+        Ok(controller)
+    }
+}
+
 /// A condition of an object.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = object["status"]["conditions"].as_array()?;
@@ -177,6 +220,15 @@ pub struct Controller {
 }
 
 impl Controller {
+    fn start(kubeconfig: &Path, step_image: &str, more: &[&str]) -> Result<Self> {
+        let port = free_port(Ipv4Addr::LOCALHOST.into())?;
+        let mut command = Command::new(portolan_controller());
+        command.arg("--kubeconfig").arg(kubeconfig);
+        command.args(["--step-image", step_image, "--listen", &format!("127.0.0.1:{port}")]);
+        let process = Running::start(command.args(more))?;
+        Ok(Self { port, process })
+    }
+
     fn get(&self, path: &str) -> Result<()> {
         http_ok(&format!("127.0.0.1:{}", self.port), path)
     }

@@ -12,6 +12,7 @@ pub use schema::Problem;
 use crate::build::{Build, BuildRun, BuildStrategy, ClusterBuildStrategy};
 use crate::definitions;
 use crate::platform::{ImagePlatform, ImagePlatformClass};
+use crate::shim::Shim;
 
 /// The largest file that is read: several times what a cluster stores of one object.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
@@ -35,6 +36,8 @@ pub enum Resource {
     ImagePlatform(ImagePlatform),
     /// A set of those.
     ImagePlatformClass(ImagePlatformClass),
+    /// A runtime binary for nodes.
+    Shim(Shim),
     /// Something of somebody else.
     Other {
         /// Group and version.
@@ -156,11 +159,12 @@ fn resource(number: usize, mut value: Value) -> Result<Resource, ReadError> {
         found.map(str::to_owned).ok_or(ReadError::Nameless { number, field })
     };
     let (api_version, kind) = (text("apiVersion")?, text("kind")?);
-    let ours = api_version.split_once('/').is_some_and(|(group, _)| group == crate::GROUP);
-    let Some(definition) = definitions::of(&kind).filter(|_| ours) else {
+    let group = api_version.split_once('/').map(|(group, _)| group);
+    let ours = |definition: &&definitions::Definition| group == Some(definition.group());
+    let Some(definition) = definitions::of(&kind).filter(ours) else {
         return Ok(Resource::Other { api_version, kind });
     };
-    let served = format!("{}/{}", crate::GROUP, definition.version());
+    let served = format!("{}/{}", definition.group(), definition.version());
     if api_version != served {
         return Err(ReadError::Version { number, kind, found: api_version, served });
     }
@@ -195,7 +199,8 @@ fn typed(
         "BuildStrategy" => Resource::BuildStrategy(read(value)?),
         "ClusterBuildStrategy" => Resource::ClusterBuildStrategy(read(value)?),
         "ImagePlatform" => Resource::ImagePlatform(read(value)?),
-        _ => Resource::ImagePlatformClass(read(value)?),
+        "ImagePlatformClass" => Resource::ImagePlatformClass(read(value)?),
+        _ => Resource::Shim(read(value)?),
     })
 }
 

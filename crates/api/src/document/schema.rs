@@ -40,8 +40,10 @@ impl Walk<'_> {
 
     fn value(&mut self, value: &Value, schema: &Value, path: &str) {
         if schema["x-kubernetes-int-or-string"] == true {
-            if !(value.is_string() || value.is_i64() || value.is_u64()) {
-                self.add(path, "must be a whole number or a text");
+            match value {
+                Value::String(text) => self.text(text, schema, path),
+                value if value.is_i64() || value.is_u64() => {}
+                _ => self.add(path, "must be a whole number or a text"),
             }
             return;
         }

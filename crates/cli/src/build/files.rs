@@ -12,7 +12,7 @@ use crate::exit::{Exit, Failure};
 use crate::format;
 
 /// Every resource of these files; `-` is stdin.
-pub(super) fn read_all(files: &[PathBuf]) -> Result<Vec<Resource>, Failure> {
+pub(crate) fn read_all(files: &[PathBuf]) -> Result<Vec<Resource>, Failure> {
     let mut resources = Vec::new();
     for file in files {
         resources.extend(read(file)?);
@@ -21,19 +21,22 @@ pub(super) fn read_all(files: &[PathBuf]) -> Result<Vec<Resource>, Failure> {
 }
 
 fn read(file: &Path) -> Result<Vec<Resource>, Failure> {
-    let limit = document::MAX_BYTES as u64;
-    let bytes = if file == Path::new("-") {
-        let mut bytes = Vec::new();
-        std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(Failure::usage)?;
-        bytes
-    } else {
-        let read = durable::read_bounded(file, limit).map_err(Failure::usage)?;
-        read.ok_or_else(|| {
-            Failure::new(Exit::NotFound, anyhow::anyhow!("there is no {}", file.display()))
-        })?
-    };
+    let bytes = bytes(file, document::MAX_BYTES as u64)?;
     document::read(&bytes).map_err(|error| {
         Failure::usage(anyhow::Error::new(error).context(file.display().to_string()))
+    })
+}
+
+/// A whole file; `-` is stdin. At most one byte more than the limit.
+pub(crate) fn bytes(file: &Path, limit: u64) -> Result<Vec<u8>, Failure> {
+    if file == Path::new("-") {
+        let mut bytes = Vec::new();
+        std::io::stdin().take(limit + 1).read_to_end(&mut bytes).map_err(Failure::usage)?;
+        return Ok(bytes);
+    }
+    let read = durable::read_bounded(file, limit).map_err(Failure::usage)?;
+    read.ok_or_else(|| {
+        Failure::new(Exit::NotFound, anyhow::anyhow!("there is no {}", file.display()))
     })
 }
 
@@ -49,6 +52,7 @@ pub(super) fn sort(resources: Vec<Resource>) -> (Vec<BuildRun>, Objects) {
             Resource::ClusterBuildStrategy(strategy) => objects.cluster_strategies.push(strategy),
             Resource::ImagePlatform(platform) => objects.image_platforms.push(platform),
             Resource::ImagePlatformClass(class) => objects.classes.push(class),
+            Resource::Shim(_) => format::tell("note: Shims are not looked at here"),
             Resource::Other { api_version, kind } => {
                 format::tell(&format!("note: {kind} of {api_version} is not looked at"));
             }

@@ -7,7 +7,7 @@ use crate::exit::{Exit, Failure};
 mod cancel;
 mod create;
 mod delete;
-mod files;
+pub(crate) mod files;
 mod list;
 mod local;
 mod logs;

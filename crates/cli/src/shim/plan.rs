@@ -1,0 +1,132 @@
+//! `portolan shim plan -f SHIM [--nodes NODES]`
+
+use std::path::PathBuf;
+
+use portolan_api::ResourceExt as _;
+use portolan_api::shim::Shim;
+use portolan_shim::resolve::{self, Artifact, Policy, Requirement};
+use serde::Serialize;
+
+use super::nodes::{self, Node};
+use crate::cluster;
+use crate::exit::{Exit, Failure};
+use crate::format::{self, Format};
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  portolan shim plan -f shim.yaml\n  \
+    kubectl get nodes -o json | portolan shim plan -f shim.yaml --nodes - -o json\n\n\
+    Nodes that the Shim does not select are left out. Exit code 1: at least one node gets nothing.")]
+pub(crate) struct Args {
+    /// A file of Shims, or - for stdin (repeatable)
+    #[arg(short = 'f', long = "file", value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Nodes, as kubectl prints them in YAML or JSON; else those of the cluster
+    #[arg(long, value_name = "FILE")]
+    nodes: Option<PathBuf>,
+    /// How to print the plan
+    #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    cluster: cluster::Flags,
+}
+
+/// What one node would get.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+struct Row {
+    /// Where there is more than one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shim: Option<String>,
+    node: String,
+    location: Option<String>,
+    sha256: Option<String>,
+    error: Option<String>,
+    #[serde(skip)]
+    platform: String,
+}
+
+pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
+    let shims = super::read(&args.files)?;
+    let nodes = match &args.nodes {
+        Some(file) => nodes::read(file)?,
+        None => nodes::list(&args.cluster).await?,
+    };
+    let rows: Vec<Row> =
+        shims.iter().flat_map(|shim| plan(shim, &nodes, shims.len() > 1)).collect();
+    shims.iter().for_each(|shim| warn(shim, &nodes));
+    args.format.print(&rows, |rows| table(rows))?;
+    let refused = rows.iter().any(|row| row.error.is_some());
+    Ok(if refused { Exit::No } else { Exit::Ok })
+}
+
+fn selects(shim: &Shim, node: &Node) -> bool {
+    let selector = shim.spec.node_selector.iter().flatten();
+    selector.into_iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
+}
+
+fn facts(node: &Node) -> resolve::Node<'_> {
+    let info = &node.status.node_info;
+    resolve::Node {
+        name: &node.metadata.name,
+        os: &info.operating_system,
+        arch: &info.architecture,
+        runtime: &info.container_runtime_version,
+    }
+}
+
+fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
+    let selected = nodes.iter().filter(|node| selects(shim, node));
+    let row = |node: &Node| {
+        let facts = facts(node);
+        let found = resolve::resolve(&shim.name_any(), &shim.spec, &facts);
+        let (artifact, error) = match found {
+            Ok(artifact) => (Some(artifact), None),
+            Err(refusal) => (None, Some(refusal.to_string())),
+        };
+        let Artifact { location, sha256 } =
+            artifact.clone().unwrap_or(Artifact { location: String::new(), sha256: None });
+        Row {
+            shim: named.then(|| shim.name_any()),
+            node: facts.name.to_owned(),
+            location: artifact.map(|_| location),
+            sha256,
+            error,
+            platform: format!("{}/{}", facts.os, facts.arch),
+        }
+    };
+    selected.map(row).collect()
+}
+
+/// What a controller would refuse or tell of artifacts that nodes get.
+fn warn(shim: &Shim, nodes: &[Node]) {
+    let policy = Policy { require_digest: Requirement::Warn, require_https: Requirement::Warn };
+    let mut told = Vec::new();
+    for node in nodes.iter().filter(|node| selects(shim, node)) {
+        let Ok(artifact) = resolve::resolve(&shim.name_any(), &shim.spec, &facts(node)) else {
+            continue;
+        };
+        let said: Vec<String> = match resolve::admit(&artifact, &policy) {
+            Ok(admitted) => admitted.warnings.iter().map(ToString::to_string).collect(),
+            Err(refusal) => vec![refusal.to_string()],
+        };
+        for text in said {
+            if !told.contains(&text) {
+                format::tell(&format!("warning: {}: {text}", shim.name_any()));
+                told.push(text);
+            }
+        }
+    }
+}
+
+fn table(rows: &[Row]) -> String {
+    let named = rows.iter().any(|row| row.shim.is_some());
+    let short =
+        |digest: &Option<String>| digest.as_deref().unwrap_or("-").chars().take(12).collect();
+    let cells = rows.iter().map(|row| {
+        let what = row.error.as_ref().or(row.location.as_ref()).cloned().unwrap_or_default();
+        let own = [row.node.clone(), row.platform.clone(), short(&row.sha256), what];
+        let cells = row.shim.clone().filter(|_| named).into_iter().chain(own);
+        cells.map(|cell| format::safe(&cell)).collect()
+    });
+    let header = ["SHIM", "NODE", "PLATFORM", "SHA256", "ARTIFACT"];
+    format::table(if named { &header } else { &header[1..] }, cells.collect())
+}

@@ -1,0 +1,267 @@
+//! What was decided, done: a thin loop over requests.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use k8s_openapi::api::batch::v1::Job as NewJob;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, ListParams, Patch, PostParams, Preconditions, PropagationPolicy};
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Api, Client};
+use portolan_api::shim::{GROUP, Shim};
+use portolan_core::causes::chain;
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::class::ClassStep;
+use super::facts::{Job, Node};
+use super::outcome;
+use super::plan::{About, Done, Effect, Gone, Heard, Notice};
+use super::record::NodePatch;
+use super::settings::Settings;
+use crate::patch;
+use crate::write::{MANAGER, params};
+
+/// A request without an answer may have been done: it is said again under the same name.
+const TRIES: u32 = 3;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What writes.
+#[derive(Clone)]
+pub(crate) struct Hands {
+    settings: Settings,
+    recorder: Recorder,
+    nodes: Api<Node>,
+    shims: Api<Shim>,
+    classes: Api<RuntimeClass>,
+    jobs: Api<NewJob>,
+    pods: Api<Pod>,
+}
+
+impl Hands {
+    pub(crate) fn new(client: Client, settings: Settings) -> Self {
+        let namespace = settings.namespace();
+        let reporter = Reporter { controller: MANAGER.to_owned(), instance: None };
+        Self {
+            recorder: Recorder::new(client.clone(), reporter),
+            nodes: Api::all(client.clone()),
+            shims: Api::all(client.clone()),
+            classes: Api::all(client.clone()),
+            jobs: Api::namespaced(client.clone(), namespace),
+            pods: Api::namespaced(client, namespace),
+            settings,
+        }
+    }
+
+    /// Does it, and says what came of it.
+    pub(crate) async fn act(&self, effect: Effect) -> Done {
+        match effect {
+            Effect::Patch { node, uid, patch } => self.patch_node(&node, &uid, &patch).await,
+            Effect::Start { node, uid, patch, order } => {
+                let mut heard = Vec::new();
+                if !patch.is_empty() {
+                    match self.patch_node(&node, &uid, &patch).await {
+                        Done::Wrote(written) => heard = written,
+                        other => return other,
+                    }
+                }
+                // It went meanwhile.
+                if heard.iter().any(|heard| matches!(heard, Heard::NodeGone(_))) {
+                    return Done::Wrote(heard);
+                }
+                self.create_job(order.render(&self.settings), heard).await
+            }
+            Effect::Collect { job, uid, reason, message } => {
+                self.collect(&job, uid, &reason, &message).await
+            }
+            Effect::Kill { job, uid } => self.kill(job, uid).await,
+            Effect::Finalizers { shim, finalizers } => {
+                let meta = &shim.metadata;
+                let change = json!({"metadata": {
+                    "resourceVersion": meta.resource_version, "finalizers": finalizers,
+                }});
+                let name = meta.name.clone().unwrap_or_default();
+                let written = self.shims.patch(&name, &params(), &Patch::Merge(change)).await;
+                shim_written(&shim, written)
+            }
+            Effect::Status { shim, status } => {
+                let change = patch::of_part(&shim.metadata, "status", &shim.status, &Some(*status));
+                let Some(change) = change else { return Done::Wrote(Vec::new()) };
+                let name = shim.metadata.name.clone().unwrap_or_default();
+                let written =
+                    self.shims.patch_status(&name, &params(), &Patch::Merge(change)).await;
+                shim_written(&shim, written)
+            }
+            Effect::Class { name, step, .. } => self.class(name, *step).await,
+            Effect::Tell(notice) => {
+                self.tell(notice).await;
+                Done::Wrote(Vec::new())
+            }
+        }
+    }
+
+    /// For the very machine that was looked at: the server refuses another UID.
+    async fn patch_node(&self, name: &str, uid: &str, patch: &NodePatch) -> Done {
+        let change = json!({"metadata": {
+            "uid": uid, "labels": patch.labels, "annotations": patch.annotations,
+        }});
+        match self.nodes.patch(name, &params(), &Patch::Merge(change)).await {
+            Ok(node) => Done::Wrote(vec![Heard::Node(Box::new(node))]),
+            Err(error) if is(&error, 404) => {
+                let (name, uid) = (name.to_owned(), uid.to_owned());
+                Done::Wrote(vec![Heard::NodeGone(Gone { name, uid })])
+            }
+            Err(error) => failed("writing a node", name, &error),
+        }
+    }
+
+    async fn create_job(&self, job: Value, mut heard: Vec<Heard>) -> Done {
+        let job: NewJob = match serde_json::from_value(job) {
+            Ok(job) => job,
+            Err(error) => return failed("making a Job", "", &error),
+        };
+        let name = job.metadata.name.clone().unwrap_or_default();
+        for _ in 0..TRIES {
+            let post =
+                PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+            let made = match self.jobs.create(&post, &job).await {
+                // Its name says that it is this very Job.
+                Err(error) if is(&error, 409) => self.jobs.get(&name).await,
+                made => made,
+            };
+            match made {
+                Ok(made) => {
+                    heard.extend(read_job(&made));
+                    return Done::Wrote(heard);
+                }
+                Err(error) => {
+                    let answered = matches!(error, kube::Error::Api(_));
+                    drop(failed("making a Job", &name, &error));
+                    if answered {
+                        break;
+                    }
+                    sleep(PAUSE).await;
+                }
+            }
+        }
+        Done::Failed(heard)
+    }
+
+    async fn collect(&self, job: &str, uid: String, reason: &str, message: &str) -> Done {
+        let of = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
+        match self.pods.list(&of).await {
+            Ok(mut pods) => {
+                pods.items.sort_by_key(|pod| {
+                    let made = pod.metadata.creation_timestamp.as_ref();
+                    std::cmp::Reverse(made.map(|time| time.0))
+                });
+                let statuses: Vec<_> =
+                    pods.items.into_iter().filter_map(|pod| pod.status).collect();
+                Done::Collected(uid, outcome::of_failed(&statuses, reason, message))
+            }
+            Err(error) => failed("reading the pods of a Job", job, &error),
+        }
+    }
+
+    /// With its pods, and not before them: whatever comes next must find the node for itself.
+    async fn kill(&self, name: String, uid: String) -> Done {
+        let delete = DeleteParams {
+            propagation_policy: Some(PropagationPolicy::Foreground),
+            ..DeleteParams::default()
+        };
+        let precondition = Preconditions { uid: Some(uid.clone()), resource_version: None };
+        let delete = delete.preconditions(precondition);
+        match self.jobs.delete(&name, &delete).await {
+            Ok(gone) => {
+                let left = gone.left();
+                let heard = left.as_ref().and_then(read_job);
+                Done::Wrote(heard.into_iter().collect())
+            }
+            Err(error) if is(&error, 404) || is(&error, 409) => {
+                Done::Wrote(vec![Heard::JobGone(Gone { name, uid })])
+            }
+            Err(error) => failed("deleting a Job", &name, &error),
+        }
+    }
+
+    async fn class(&self, name: String, step: ClassStep) -> Done {
+        let written = match step {
+            ClassStep::Create(class) => {
+                let post =
+                    PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+                self.classes.create(&post, &class).await
+            }
+            ClassStep::Patch(change) => {
+                self.classes.patch(&name, &params(), &Patch::Merge(change)).await
+            }
+            ClassStep::Delete(class) => {
+                return match crate::write::delete(&self.classes, class.as_ref()).await {
+                    Ok(()) => Done::Wrote(vec![Heard::ClassGone(Gone::new(&class.metadata))]),
+                    Err(error) => failed("deleting a RuntimeClass", &name, &error),
+                };
+            }
+            ClassStep::Ready | ClassStep::Foreign(_) => return Done::Wrote(Vec::new()),
+        };
+        match written {
+            Ok(class) => Done::Wrote(vec![Heard::Class(Box::new(class))]),
+            Err(kube::Error::Api(told)) if matches!(told.code, 400 | 403 | 422) => {
+                tracing::warn!(name, error = told.message, "a RuntimeClass is refused");
+                Done::Refused(told.message.clone())
+            }
+            Err(error) => failed("writing a RuntimeClass", &name, &error),
+        }
+    }
+
+    async fn tell(&self, notice: Notice) {
+        let (api_version, kind, name, uid) = match notice.about {
+            About::Shim { name, uid } => (format!("{GROUP}/v1alpha1"), "Shim", name, uid),
+            About::Node { name, uid } => ("v1".to_owned(), "Node", name, uid),
+        };
+        let reference = ObjectReference {
+            api_version: Some(api_version),
+            kind: Some(kind.to_owned()),
+            name: Some(name.clone()),
+            uid: Some(uid),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: if notice.warning { EventType::Warning } else { EventType::Normal },
+            reason: notice.reason,
+            note: Some(notice.note.chars().take(1000).collect()),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &reference).await {
+            tracing::warn!(kind, name, error = chain(&error), "an Event could not be written");
+        }
+    }
+}
+
+fn is(error: &kube::Error, code: u16) -> bool {
+    matches!(error, kube::Error::Api(told) if told.code == code)
+}
+
+fn failed(
+    step: &'static str,
+    name: &str,
+    error: &(impl std::error::Error + Debug + 'static),
+) -> Done {
+    tracing::warn!(step, name, error = chain(error), "tried again later");
+    Done::Failed(Vec::new())
+}
+
+fn shim_written(shim: &Shim, written: Result<Shim, kube::Error>) -> Done {
+    let gone = Gone::new(&shim.metadata);
+    match written {
+        Ok(shim) => Done::Wrote(vec![Heard::Shim(Box::new(shim))]),
+        Err(error) if is(&error, 404) => Done::Wrote(vec![Heard::ShimGone(gone)]),
+        Err(error) => failed("writing a Shim", &gone.name, &error),
+    }
+}
+
+/// A Job as it is kept.
+fn read_job(job: &NewJob) -> Option<Heard> {
+    let value = serde_json::to_value(job).ok()?;
+    serde_json::from_value::<Job>(value).ok().map(|job| Heard::Job(Box::new(job)))
+}

@@ -1,0 +1,356 @@
+//! One Shim on one node: how it is, and what is to be done. Pure.
+
+use std::collections::HashMap;
+
+use portolan_api::shim::ShimSpec;
+use portolan_shim::desired;
+use portolan_shim::resolve::{self, Admitted, Complaint, Policy, Refusal};
+
+use super::facts::{End, GRACE_SECONDS, JobFacts, NodeFacts};
+use super::identity::Operation;
+use super::outcome::Outcome;
+use super::record::{self, Applied, Carried, Failed, NodePatch, Record, carried};
+
+/// What is looked at of a Shim.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct View<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) spec: &'a ShimSpec,
+    pub(crate) deleting: bool,
+    /// Whether nodes get the bare label.
+    pub(crate) bare: bool,
+    pub(crate) policy: Policy,
+    pub(crate) deadline_seconds: i64,
+}
+
+/// How a selected node is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Pods can use it; `updated` is whether it is what the spec says now.
+    Ready { updated: bool },
+    /// It waits, or is worked on.
+    Pending,
+    /// It did not work.
+    Failed(Why),
+    /// It cannot work there.
+    Unsupported(Why),
+}
+
+/// Why a node has nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Why {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// What is to be done, once there is room for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Want {
+    pub(crate) operation: Operation,
+    pub(crate) hash: String,
+    pub(crate) artifact: Option<Admitted>,
+    /// Of a Job that was announced and never made.
+    pub(crate) nonce: Option<i64>,
+    /// Whether it failed before.
+    pub(crate) retry: bool,
+}
+
+/// One Shim on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Cell {
+    /// None of a node that is not selected.
+    pub(crate) state: Option<State>,
+    /// What the node should have.
+    pub(crate) hash: Option<String>,
+    /// Whether anything is to be taken away from it some day.
+    pub(crate) carries: bool,
+    pub(crate) busy: bool,
+    pub(crate) want: Option<Want>,
+    pub(crate) record: Record,
+    pub(crate) patch: NodePatch,
+    /// A failure that this patch records.
+    pub(crate) failure: Option<Failed>,
+    /// A Job whose end must be asked for: name and UID.
+    pub(crate) collect: Option<(String, String)>,
+    /// Jobs that nobody wants any more: name and UID.
+    pub(crate) kill: Vec<(String, String)>,
+    /// When to look again, in seconds.
+    pub(crate) wake: Option<i64>,
+    /// What deserves a look, and is no failure.
+    pub(crate) warnings: Vec<Complaint>,
+}
+
+/// What a node should have.
+enum Goal {
+    Have(String, Admitted),
+    Refused(Refusal),
+    Nothing,
+}
+
+fn goal(view: &View<'_>, node: &NodeFacts) -> Goal {
+    if view.deleting || !node.matches(view.spec.node_selector.as_ref()) {
+        return Goal::Nothing;
+    }
+    let facts =
+        resolve::Node { name: &node.name, os: &node.os, arch: &node.arch, runtime: &node.runtime };
+    let found = resolve::resolve(view.name, view.spec, &facts)
+        .and_then(|artifact| resolve::admit(&artifact, &view.policy));
+    match found {
+        Ok(artifact) => Goal::Have(desired::hash(view.spec, &artifact), artifact),
+        Err(refusal) => Goal::Refused(refusal),
+    }
+}
+
+/// Looks at one Shim on one node; nothing where it has nothing to do with it.
+pub(crate) fn decide(
+    view: &View<'_>,
+    node: &NodeFacts,
+    jobs: &[&JobFacts],
+    outcomes: &HashMap<String, Outcome>,
+    now: i64,
+) -> Option<Cell> {
+    let goal = goal(view, node);
+    let was = carried(node, view.name, view.bare);
+    if matches!((&goal, &was), (Goal::Nothing, Carried::Nothing)) && jobs.is_empty() {
+        return None;
+    }
+    let record = match &was {
+        Carried::Ours(record) => record.clone(),
+        _ => Record { node: node.uid.clone(), ..Record::default() },
+    };
+    let mut cell = Cell {
+        state: None,
+        hash: None,
+        carries: !matches!(was, Carried::Nothing | Carried::Stale),
+        busy: false,
+        want: None,
+        record,
+        patch: NodePatch::default(),
+        failure: None,
+        collect: None,
+        kill: Vec::new(),
+        wake: None,
+        warnings: Vec::new(),
+    };
+    look_at_jobs(&mut cell, &goal, node, jobs, outcomes, (now, view.deadline_seconds));
+    give_up(&mut cell, &goal);
+    let kept = cell.carries.then_some(&cell.record);
+    cell.patch = match &was {
+        Carried::Ours(_) => record::patch(node, view.name, view.bare, kept),
+        Carried::Stale if matches!(goal, Goal::Nothing) => {
+            record::patch(node, view.name, view.bare, None)
+        }
+        _ => NodePatch::default(),
+    };
+    settle(&mut cell, goal, node, now);
+    if !node.ready {
+        cell.want = None;
+    }
+    Some(cell)
+}
+
+/// Takes in what Jobs have come to.
+fn look_at_jobs(
+    cell: &mut Cell,
+    goal: &Goal,
+    node: &NodeFacts,
+    jobs: &[&JobFacts],
+    outcomes: &HashMap<String, Outcome>,
+    (now, deadline): (i64, i64),
+) {
+    let begun = cell.record.begun.clone();
+    for job in jobs {
+        let of = &job.identity;
+        let announced = of.node_uid == node.uid
+            && begun.as_ref().is_some_and(|begun| {
+                begun.nonce == of.nonce && begun.operation == of.operation && begun.hash == of.hash
+            });
+        let late = job.is_late(now, deadline);
+        match &job.end {
+            // Whatever was not announced, or is of another machine, says nothing of this one.
+            Some(_) if !announced => {}
+            Some(End::Complete) => succeeded(cell, node, of.operation, &of.hash),
+            Some(End::Failed { .. }) => match outcomes.get(&job.uid) {
+                Some(outcome) => failed(cell, of.operation, &of.hash, outcome, now),
+                None => {
+                    cell.busy = true;
+                    cell.collect = Some((job.name.clone(), job.uid.clone()));
+                }
+            },
+            None if late => {
+                if announced {
+                    failed(cell, of.operation, &of.hash, &Outcome::silent(), now);
+                }
+                if !job.deleting {
+                    cell.kill.push((job.name.clone(), job.uid.clone()));
+                }
+            }
+            None => {
+                cell.busy = true;
+                cell.wake = Some(job.created + deadline + GRACE_SECONDS + 1);
+                if !job.deleting && (!announced || is_obsolete(goal, of.operation, &of.hash)) {
+                    cell.kill.push((job.name.clone(), job.uid.clone()));
+                }
+            }
+        }
+    }
+}
+
+/// Something was begun that nobody wants any more, and that has left no result: how far it came nobody knows, so
+/// what was there before is put there again.
+fn give_up(cell: &mut Cell, goal: &Goal) {
+    let Some(begun) = &cell.record.begun else { return };
+    let wanted = match (begun.operation, goal) {
+        (Operation::Uninstall, Goal::Nothing) => true,
+        (Operation::Install | Operation::Verify, Goal::Have(hash, _)) => *hash == begun.hash,
+        _ => false,
+    };
+    if cell.busy || wanted {
+        return;
+    }
+    if begun.operation != Operation::Verify {
+        distrust(&mut cell.record);
+    }
+    cell.record.begun = None;
+}
+
+fn distrust(record: &mut Record) {
+    if let Some(applied) = &mut record.applied {
+        applied.drifted = true;
+    }
+}
+
+/// An uninstall is let go to its end: what it leaves is clean.
+fn is_obsolete(goal: &Goal, operation: Operation, hash: &str) -> bool {
+    match (operation, goal) {
+        (Operation::Uninstall, _) => false,
+        (_, Goal::Have(wanted, _)) => wanted != hash,
+        _ => true,
+    }
+}
+
+fn succeeded(cell: &mut Cell, node: &NodeFacts, operation: Operation, hash: &str) {
+    let seen = |drifted| Applied {
+        hash: hash.to_owned(),
+        boot: node.boot.clone(),
+        runtime: node.runtime.clone(),
+        drifted,
+    };
+    cell.record.begun = None;
+    match operation {
+        Operation::Install => {
+            cell.record.applied = Some(seen(false));
+            cell.record.failed = None;
+        }
+        Operation::Verify => cell.record.applied = Some(seen(false)),
+        Operation::Uninstall => {
+            cell.record = Record { node: node.uid.clone(), ..Record::default() };
+            cell.carries = false;
+        }
+    }
+}
+
+fn failed(cell: &mut Cell, operation: Operation, hash: &str, outcome: &Outcome, now: i64) {
+    cell.record.begun = None;
+    // Whatever a look did not find as it should be, an install puts right or says why not. What failed half way
+    // may have left half of it.
+    distrust(&mut cell.record);
+    if operation == Operation::Verify {
+        return;
+    }
+    let before = cell.record.failed.take().filter(|before| before.is_of(operation, hash));
+    let failed = Failed {
+        operation,
+        hash: hash.to_owned(),
+        times: before.map_or(1, |before| before.times.saturating_add(1)),
+        at: now,
+        reason: outcome.reason.clone(),
+        message: outcome.message.clone(),
+        // What is to be taken away has no spec that could change.
+        permanent: outcome.permanent && operation == Operation::Install,
+    };
+    cell.record.failed = Some(failed.clone());
+    cell.failure = Some(failed);
+}
+
+/// From what a node carries and should have to how it is and what is to be done.
+fn settle(cell: &mut Cell, goal: Goal, node: &NodeFacts, now: i64) {
+    match goal {
+        Goal::Nothing => {
+            if cell.carries && !cell.busy {
+                try_for(cell, Operation::Uninstall, String::new(), None, now);
+            }
+        }
+        Goal::Refused(refusal) => {
+            let why = Why { reason: refusal.reason().into(), message: refusal.to_string() };
+            cell.state = Some(match refusal.is_unsupported() {
+                true => State::Unsupported(why),
+                false => State::Failed(why),
+            });
+        }
+        Goal::Have(hash, artifact) => {
+            cell.hash = Some(hash.clone());
+            cell.warnings.clone_from(&artifact.warnings);
+            have(cell, hash, artifact, node, now);
+        }
+    }
+}
+
+fn have(cell: &mut Cell, hash: String, artifact: Admitted, node: &NodeFacts, now: i64) {
+    let installing = cell.busy && !is_verifying(cell);
+    let applied = cell.record.applied.clone();
+    match applied {
+        Some(applied) if applied.hash == hash && !applied.drifted && !installing => {
+            cell.state = Some(State::Ready { updated: true });
+            let moved = applied.boot != node.boot || applied.runtime != node.runtime;
+            if moved && !cell.busy {
+                try_for(cell, Operation::Verify, hash, None, now);
+            }
+        }
+        _ if installing => cell.state = Some(State::Pending),
+        _ if cell.busy => cell.state = Some(State::Ready { updated: false }),
+        applied => {
+            let failed = cell.record.failed.clone();
+            let failed = failed.filter(|failed| failed.is_of(Operation::Install, &hash));
+            cell.state = Some(match failed {
+                Some(failed) => {
+                    State::Failed(Why { reason: failed.reason, message: failed.message })
+                }
+                None if applied.is_some() && cell.record.begun.is_none() => {
+                    State::Ready { updated: false }
+                }
+                None => State::Pending,
+            });
+            try_for(cell, Operation::Install, hash, Some(artifact), now);
+        }
+    }
+}
+
+fn is_verifying(cell: &Cell) -> bool {
+    cell.record.begun.as_ref().is_some_and(|begun| begun.operation == Operation::Verify)
+}
+
+/// Wants it, unless it failed and its time has not come.
+fn try_for(
+    cell: &mut Cell,
+    operation: Operation,
+    hash: String,
+    artifact: Option<Admitted>,
+    now: i64,
+) {
+    let failed = cell.record.failed.as_ref().filter(|failed| failed.is_of(operation, &hash));
+    if let Some(failed) = failed {
+        if failed.permanent {
+            return;
+        }
+        if now < failed.retry_at() {
+            cell.wake = Some(failed.retry_at());
+            return;
+        }
+    }
+    let retry = failed.is_some();
+    let begun = cell.record.begun.as_ref();
+    let begun = begun.filter(|begun| begun.operation == operation && begun.hash == hash);
+    let nonce = begun.map(|begun| begun.nonce);
+    cell.want = Some(Want { operation, hash, artifact, nonce, retry });
+}

@@ -1,0 +1,234 @@
+//! Nodes, Jobs and their pods with what is looked at, and nothing else.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{ClusterResourceScope, NamespaceResourceScope};
+use portolan_api::shim::PREFIX;
+use serde::Deserialize;
+
+use super::identity::Identity;
+
+macro_rules! resource {
+    ($name:ident, $scope:ty, $group:expr, $plural:expr) => {
+        impl kube::Resource for $name {
+            type DynamicType = ();
+            type Scope = $scope;
+
+            fn kind((): &()) -> Cow<'_, str> {
+                stringify!($name).into()
+            }
+
+            fn group((): &()) -> Cow<'_, str> {
+                $group.into()
+            }
+
+            fn version((): &()) -> Cow<'_, str> {
+                "v1".into()
+            }
+
+            fn plural((): &()) -> Cow<'_, str> {
+                $plural.into()
+            }
+
+            fn meta(&self) -> &ObjectMeta {
+                &self.metadata
+            }
+
+            fn meta_mut(&mut self) -> &mut ObjectMeta {
+                &mut self.metadata
+            }
+        }
+    };
+}
+
+resource!(Node, ClusterResourceScope, "", "nodes");
+resource!(Job, NamespaceResourceScope, "batch", "jobs");
+
+/// A node as the server has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Node {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) status: NodeStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NodeStatus {
+    pub(crate) node_info: NodeInfo,
+    pub(crate) conditions: Vec<Condition>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct NodeInfo {
+    pub(crate) operating_system: String,
+    pub(crate) architecture: String,
+    pub(crate) container_runtime_version: String,
+    #[serde(rename = "bootID")]
+    pub(crate) boot_id: String,
+}
+
+/// A condition of a node or of a Job.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Condition {
+    #[serde(rename = "type")]
+    pub(crate) kind: String,
+    pub(crate) status: String,
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// A Job as the server has it.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Job {
+    pub(crate) metadata: ObjectMeta,
+    pub(crate) spec: JobSpec,
+    pub(crate) status: JobStatus,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct JobSpec {
+    pub(crate) template: Template,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct Template {
+    pub(crate) spec: TemplateSpec,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct TemplateSpec {
+    pub(crate) node_name: String,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub(crate) struct JobStatus {
+    pub(crate) conditions: Vec<Condition>,
+}
+
+/// What is known of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct NodeFacts {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) labels: BTreeMap<String, String>,
+    /// What we wrote on it, by Shim.
+    pub(crate) records: BTreeMap<String, String>,
+    pub(crate) os: String,
+    pub(crate) arch: String,
+    pub(crate) runtime: String,
+    pub(crate) boot: String,
+    pub(crate) ready: bool,
+}
+
+/// Roles that a cluster does not get on without.
+const CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/control-plane",
+    "node-role.kubernetes.io/master",
+    "node-role.kubernetes.io/etcd",
+];
+
+impl NodeFacts {
+    pub(crate) fn is_control_plane(&self) -> bool {
+        CONTROL_PLANE.iter().any(|role| self.labels.contains_key(*role))
+    }
+
+    /// Whether it carries all of these labels.
+    pub(crate) fn matches(&self, selector: Option<&BTreeMap<String, String>>) -> bool {
+        let all = selector.into_iter().flatten();
+        all.into_iter().all(|(key, value)| self.labels.get(key) == Some(value))
+    }
+}
+
+impl From<Node> for NodeFacts {
+    fn from(node: Node) -> Self {
+        let Node { metadata, status } = node;
+        let ours = |(key, value): (String, String)| {
+            let shim = key.strip_prefix(PREFIX)?.strip_prefix('/')?;
+            Some((shim.to_owned(), value))
+        };
+        let ready = status.conditions.iter().any(|one| one.kind == "Ready" && one.status == "True");
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            labels: metadata.labels.unwrap_or_default(),
+            records: metadata
+                .annotations
+                .unwrap_or_default()
+                .into_iter()
+                .filter_map(ours)
+                .collect(),
+            os: status.node_info.operating_system,
+            arch: status.node_info.architecture,
+            runtime: status.node_info.container_runtime_version,
+            boot: status.node_info.boot_id,
+            ready,
+        }
+    }
+}
+
+/// How a Job ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Complete,
+    Failed { reason: String, message: String },
+}
+
+/// What a Job may take beyond its deadline, in seconds: pods are given time to end.
+pub(crate) const GRACE_SECONDS: i64 = 120;
+
+/// What is known of a Job of ours.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct JobFacts {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) identity: Identity,
+    pub(crate) end: Option<End>,
+    /// Seconds.
+    pub(crate) created: i64,
+    pub(crate) deleting: bool,
+}
+
+impl JobFacts {
+    /// The facts of a Job that is ours: in our namespace, under the name that we would have given it, and
+    /// owned by the Shim or the node that it is for. Whatever else carries our labels is somebody else's.
+    pub(crate) fn believed(job: Job, namespace: &str) -> Option<Self> {
+        let Job { metadata, spec, status } = job;
+        let (name, uid) = (metadata.name?, metadata.uid?);
+        let identity = Identity::read(metadata.annotations.as_ref()?)?;
+        let owners = metadata.owner_references.unwrap_or_default();
+        let owned = owners.iter().any(|owner| owner.uid == identity.owner());
+        let ours = metadata.namespace.as_deref() == Some(namespace)
+            && identity.job_name() == name
+            && spec.template.spec.node_name == identity.node
+            && owned;
+        let end = status.conditions.into_iter().filter(|one| one.status == "True");
+        let end = end.into_iter().find_map(|one| match one.kind.as_str() {
+            "Complete" => Some(End::Complete),
+            "Failed" => Some(End::Failed { reason: one.reason, message: one.message }),
+            _ => None,
+        });
+        let created = metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
+        let deleting = metadata.deletion_timestamp.is_some();
+        ours.then_some(Self { name, uid, identity, end, created, deleting })
+    }
+
+    /// Whether nobody waits for it any more: its node is gone or silent.
+    pub(crate) fn is_late(&self, now: i64, deadline: i64) -> bool {
+        self.is_live() && now > self.created + deadline + GRACE_SECONDS
+    }
+
+    /// Whether it may still do something on its node.
+    pub(crate) fn is_live(&self) -> bool {
+        self.end.is_none()
+    }
+}

@@ -1,0 +1,274 @@
+//! What was heard of the cluster, and what came of what was done.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use portolan_api::shim::Shim;
+
+use super::{Effect, FIRST_PAUSE, Kept, Key, LONGEST_PAUSE, Planner, Starting};
+use crate::shims::facts::{Job, JobFacts, Node, NodeFacts};
+use crate::shims::outcome::Outcome;
+
+/// An object that went. Another of its name may have come meanwhile, so the UID says which.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Gone {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Gone {
+    pub(crate) fn new(meta: &ObjectMeta) -> Self {
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// Something of the cluster.
+#[derive(Debug)]
+pub(crate) enum Heard {
+    Node(Box<Node>),
+    NodeGone(Gone),
+    Job(Box<Job>),
+    JobGone(Gone),
+    Shim(Box<Shim>),
+    ShimGone(Gone),
+    Class(Box<RuntimeClass>),
+    ClassGone(Gone),
+    /// All that there is of a kind: what is not named is gone.
+    Nodes(BTreeSet<String>),
+    Jobs(BTreeSet<String>),
+    Shims(BTreeSet<String>),
+    Classes(BTreeSet<String>),
+}
+
+/// What came of an effect.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// It is written, and this is what is there now.
+    Wrote(Vec<Heard>),
+    /// Why a Job failed, by its UID.
+    Collected(String, Outcome),
+    /// The server does not take it; saying it again changes nothing.
+    Refused(String),
+    /// It is tried again later; some of it may be written.
+    Failed(Vec<Heard>),
+}
+
+/// Versions of one kind are in order, whichever object they are of.
+fn version(text: Option<&String>) -> u64 {
+    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+impl Planner {
+    pub(crate) fn hear(&mut self, heard: Heard) {
+        match heard {
+            Heard::Node(node) => self.hear_node(*node),
+            Heard::NodeGone(Gone { name, uid }) => {
+                if self.nodes.get(&name).is_some_and(|node| node.value.uid == uid) {
+                    self.forget_node(name);
+                }
+            }
+            Heard::Job(job) => self.hear_job(*job),
+            Heard::JobGone(Gone { name, uid }) => {
+                if self.jobs.get(&name).is_some_and(|job| job.value.uid == uid) {
+                    self.forget_job(&name);
+                }
+            }
+            Heard::Shim(shim) => self.hear_shim(*shim),
+            Heard::ShimGone(Gone { name, uid }) => {
+                let known = self.shims.get(&name).and_then(|shim| shim.value.metadata.uid.clone());
+                if known.as_ref() == Some(&uid) {
+                    self.forget_shim(&name);
+                }
+            }
+            Heard::Class(class) => self.hear_class(*class),
+            Heard::ClassGone(Gone { name, uid }) => {
+                let known = self.classes.get(&name).and_then(|class| class.metadata.uid.as_ref());
+                if known == Some(&uid) {
+                    self.classes.remove(&name);
+                    self.all_shims_dirty();
+                }
+            }
+            Heard::Nodes(there) => {
+                let gone = self.nodes.keys().filter(|name| !there.contains(*name));
+                gone.cloned()
+                    .collect::<Vec<_>>()
+                    .into_iter()
+                    .for_each(|name| self.forget_node(name));
+            }
+            Heard::Jobs(there) => {
+                let gone = self.jobs.keys().filter(|name| !there.contains(*name));
+                gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_job(name));
+            }
+            Heard::Shims(there) => {
+                let gone = self.shims.keys().filter(|name| !there.contains(*name));
+                gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_shim(name));
+            }
+            Heard::Classes(there) => {
+                self.classes.retain(|name, _| there.contains(name));
+                self.all_shims_dirty();
+            }
+        }
+    }
+
+    fn hear_node(&mut self, node: Node) {
+        let version = version(node.metadata.resource_version.as_ref());
+        let value = NodeFacts::from(node);
+        let name = value.name.clone();
+        match self.nodes.get_mut(&name) {
+            Some(old) if version < old.version => {}
+            Some(old) if old.value == value => old.version = version,
+            _ => {
+                self.nodes.insert(name.clone(), Kept { version, value });
+                self.dirty_nodes.insert(name);
+            }
+        }
+    }
+
+    fn forget_node(&mut self, name: String) {
+        self.nodes.remove(&name);
+        self.starting.remove(&name);
+        self.dirty_nodes.insert(name);
+    }
+
+    fn hear_job(&mut self, job: Job) {
+        let version = version(job.metadata.resource_version.as_ref());
+        let name = job.metadata.name.clone().unwrap_or_default();
+        let Some(value) = JobFacts::believed(job, self.settings.namespace()) else {
+            tracing::debug!(name, "a Job with our label is not ours and is passed over");
+            return;
+        };
+        match self.jobs.get_mut(&name) {
+            Some(old) if version < old.version => {}
+            Some(old) if old.value == value => old.version = version,
+            _ => {
+                let node = value.identity.node.clone();
+                let told = |one: &Starting| match &one.effect {
+                    Effect::Start { order, .. } => order.identity.job_name() == name,
+                    _ => false,
+                };
+                // The very Job, and nobody is about to say how its making went.
+                if self.starting.get(&node).is_some_and(told)
+                    && !self.busy.contains(&Key::Node(node.clone()))
+                {
+                    self.starting.remove(&node);
+                }
+                self.jobs.insert(name.clone(), Kept { version, value });
+                self.jobs_of.entry(node.clone()).or_default().insert(name);
+                self.dirty_nodes.insert(node);
+            }
+        }
+    }
+
+    fn forget_job(&mut self, name: &str) {
+        let Some(job) = self.jobs.remove(name) else { return };
+        self.outcomes.remove(&job.value.uid);
+        self.pauses.remove(&Key::Job(name.to_owned()));
+        let node = job.value.identity.node;
+        if let Some(all) = self.jobs_of.get_mut(&node) {
+            all.remove(name);
+            if all.is_empty() {
+                self.jobs_of.remove(&node);
+            }
+        }
+        self.dirty_nodes.insert(node);
+    }
+
+    fn hear_shim(&mut self, shim: Shim) {
+        let version = version(shim.metadata.resource_version.as_ref());
+        let name = shim.metadata.name.clone().unwrap_or_default();
+        let old = self.shims.get(&name);
+        if old.is_some_and(|old| version < old.version) {
+            return;
+        }
+        // Nodes are not asked again for what only a status or an annotation says.
+        let decides = |shim: &Shim| {
+            let meta = &shim.metadata;
+            (meta.uid.clone(), meta.deletion_timestamp.is_some(), super::is_held(shim))
+        };
+        let same = old.is_some_and(|old| {
+            decides(&old.value) == decides(&shim) && old.value.spec == shim.spec
+        });
+        if !same {
+            self.refused_classes.remove(&name);
+            self.pauses.remove(&Key::Class(name.clone()));
+            self.dirty_nodes.extend(self.nodes.keys().cloned());
+        }
+        self.dirty_shims.insert(name.clone());
+        self.shims.insert(name, Kept { version, value: Arc::new(shim) });
+    }
+
+    fn forget_shim(&mut self, name: &str) {
+        self.shims.remove(name);
+        self.refused_classes.remove(name);
+        self.status_at.remove(name);
+        self.dirty_nodes.extend(self.nodes.keys().cloned());
+    }
+
+    fn hear_class(&mut self, class: RuntimeClass) {
+        let name = class.metadata.name.clone().unwrap_or_default();
+        let new = version(class.metadata.resource_version.as_ref());
+        let old = self.classes.get(&name);
+        let late = old.map(|old| version(old.metadata.resource_version.as_ref()));
+        if late.is_none_or(|old| new >= old) {
+            self.classes.insert(name, class);
+            self.all_shims_dirty();
+        }
+    }
+
+    fn all_shims_dirty(&mut self) {
+        self.dirty_shims.extend(self.shims.keys().cloned());
+    }
+
+    /// What came of an effect.
+    pub(crate) fn done(&mut self, key: &Key, done: Done, now: i64) {
+        self.busy.remove(key);
+        match key {
+            Key::Node(node) => {
+                self.dirty_nodes.insert(node.clone());
+            }
+            Key::Job(job) => {
+                let node = self.jobs.get(job).map(|job| job.value.identity.node.clone());
+                self.dirty_nodes.extend(node);
+            }
+            Key::Shim(shim) | Key::Class(shim) => {
+                self.dirty_shims.insert(shim.clone());
+            }
+        }
+        match done {
+            Done::Wrote(heard) => {
+                self.pauses.remove(key);
+                if let Key::Node(node) = key {
+                    self.starting.remove(node);
+                }
+                heard.into_iter().for_each(|heard| self.hear(heard));
+            }
+            Done::Collected(uid, outcome) => {
+                self.pauses.remove(key);
+                self.outcomes.insert(uid, outcome);
+            }
+            Done::Refused(message) => {
+                if let Key::Class(shim) = key {
+                    self.refused_classes.insert(shim.clone(), message);
+                }
+                self.pause(key, now);
+            }
+            Done::Failed(heard) => {
+                heard.into_iter().for_each(|heard| self.hear(heard));
+                self.pause(key, now);
+            }
+        }
+    }
+
+    fn pause(&mut self, key: &Key, now: i64) {
+        let pause = self.pauses.entry(key.clone()).or_default();
+        let wait = (FIRST_PAUSE << i64::from(pause.times.min(10))).min(LONGEST_PAUSE);
+        pause.times += 1;
+        pause.until = now + wait;
+        self.timers.insert((pause.until, key.clone()));
+    }
+}

@@ -1,0 +1,213 @@
+//! Who begins now, over all Shims and nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Effect, Key, Order, Planner, Starting, UNSURE};
+use crate::shims::budget::{self, Allowance, Candidate, Going};
+use crate::shims::cell::State;
+use crate::shims::identity::Identity;
+use crate::shims::record::{self, Begun};
+
+impl Planner {
+    /// Lets as many begin as there is room for.
+    pub(super) fn begin(&mut self, now: i64, effects: &mut Vec<Effect>) {
+        let written: BTreeSet<Key> = effects.iter().filter_map(Effect::key).collect();
+        self.begin_again(now, effects);
+        let mut candidates = Vec::new();
+        for (node, cells) in &self.cells {
+            let key = Key::Node(node.clone());
+            // What was just written of a node must be there before more is.
+            let taken = self.busy.contains(&key)
+                || written.contains(&key)
+                || self.dirty_nodes.contains(node);
+            if taken || self.starting.contains_key(node) {
+                continue;
+            }
+            let Some(facts) = self.nodes.get(node) else { continue };
+            let control_plane = facts.value.is_control_plane();
+            candidates.extend(cells.iter().filter_map(|(shim, cell)| {
+                let want = cell.want.as_ref()?;
+                Some(Candidate {
+                    node: node.clone(),
+                    shim: shim.clone(),
+                    operation: want.operation,
+                    hash: want.hash.clone(),
+                    retry: want.retry,
+                    control_plane,
+                })
+            }));
+        }
+        if candidates.is_empty() {
+            return;
+        }
+        let cap = self.settings.max_in_flight.of(self.nodes.len());
+        let started = budget::admit(candidates, &self.going(now), &self.allowances(), cap);
+        for one in started {
+            effects.extend(self.start(&one, now));
+        }
+    }
+
+    /// What is under way: Jobs that have not ended, and what was told to begin.
+    pub(crate) fn going(&self, now: i64) -> Vec<Going> {
+        let deadline = self.settings.deadline_seconds;
+        let control_plane =
+            |node: &str| self.nodes.get(node).is_some_and(|node| node.value.is_control_plane());
+        let mut all = Vec::new();
+        for (node, names) in &self.jobs_of {
+            // Nobody runs what is for a node that is gone.
+            if !self.nodes.contains_key(node) {
+                continue;
+            }
+            let jobs = names.iter().filter_map(|name| self.jobs.get(name)).map(|kept| &kept.value);
+            all.extend(jobs.filter(|job| job.is_live() && !job.is_late(now / 1000, deadline)).map(
+                |job| Going {
+                    node: node.clone(),
+                    shim: job.identity.shim.clone(),
+                    hash: job.identity.hash.clone(),
+                    control_plane: control_plane(node),
+                },
+            ));
+        }
+        all.extend(self.starting.iter().map(|(node, one)| Going {
+            node: node.clone(),
+            shim: one.shim.clone(),
+            hash: one.hash.clone(),
+            control_plane: control_plane(node),
+        }));
+        // What has failed and has not said why yet.
+        let known: BTreeSet<_> =
+            all.iter().map(|one| (one.node.clone(), one.shim.clone())).collect();
+        for (node, cells) in &self.cells {
+            let ended = cells.iter().filter(|(_, cell)| cell.collect.is_some());
+            let ended = ended.filter(|(shim, _)| !known.contains(&(node.clone(), (*shim).clone())));
+            all.extend(ended.map(|(shim, cell)| Going {
+                node: node.clone(),
+                shim: shim.clone(),
+                hash: cell.hash.clone().unwrap_or_default(),
+                control_plane: control_plane(node),
+            }));
+        }
+        all
+    }
+
+    /// What was told to begin and not answered may have begun, so it holds its place. It is said again in the same
+    /// words: the server knows by the name whether it is there.
+    fn begin_again(&mut self, now: i64, effects: &mut Vec<Effect>) {
+        let lost: Vec<String> = self.starting.keys().cloned().collect();
+        for node in lost {
+            let key = Key::Node(node.clone());
+            if self.busy.contains(&key)
+                || self.dirty_nodes.contains(&node)
+                || !self.may_write(&key, now)
+            {
+                continue;
+            }
+            let Some(one) = self.starting.get(&node) else { continue };
+            let cell = self.cells.get(&node).and_then(|cells| cells.get(&one.shim));
+            let want = cell.and_then(|cell| cell.want.as_ref());
+            let same =
+                want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
+            let written = effects.iter().any(|effect| effect.key().as_ref() == Some(&key));
+            match () {
+                () if written => {}
+                () if same => effects.push(one.effect.clone()),
+                // By then it would have been heard of.
+                () if now >= one.until => drop(self.starting.remove(&node)),
+                () => drop(self.timers.insert((one.until, key))),
+            }
+        }
+    }
+
+    fn allowances(&self) -> BTreeMap<String, Allowance> {
+        let rolling = self.shims.iter().filter_map(|(name, shim)| {
+            budget::max_update(&shim.value.spec.rollout_strategy).map(|amount| (name, amount))
+        });
+        rolling
+            .map(|(name, amount)| {
+                let mut allowance = Allowance::default();
+                let mut selected = 0;
+                for cell in self.cells.values().filter_map(|cells| cells.get(name)) {
+                    selected += usize::from(cell.state.is_some());
+                    let hash = cell.hash.clone();
+                    match &cell.state {
+                        Some(State::Ready { updated: true }) => allowance.proven.extend(hash),
+                        Some(State::Failed(_)) => allowance.suspect.extend(hash),
+                        _ => {}
+                    }
+                }
+                allowance.max_update = Some(amount.of(selected));
+                allowance.paused = self.is_paused(name);
+                (name.clone(), allowance)
+            })
+            .collect()
+    }
+
+    /// Whether so many nodes of a rolling Shim failed that the others wait.
+    pub(super) fn is_paused(&self, shim: &str) -> bool {
+        let spec = self.shims.get(shim).map(|shim| &shim.value.spec);
+        if spec.is_none_or(|spec| budget::max_update(&spec.rollout_strategy).is_none()) {
+            return false;
+        }
+        let (mut selected, mut failed, mut behind) = (0, 0, 0);
+        let (mut proven, mut suspect) = (BTreeSet::new(), BTreeSet::new());
+        for cell in self.cells.values().filter_map(|cells| cells.get(shim)) {
+            selected += usize::from(cell.state.is_some());
+            match &cell.state {
+                Some(State::Failed(_)) => {
+                    failed += 1;
+                    suspect.extend(cell.hash.as_ref());
+                }
+                Some(State::Ready { updated: true }) => proven.extend(cell.hash.as_ref()),
+                Some(State::Pending | State::Ready { updated: false }) => behind += 1,
+                _ => {}
+            }
+        }
+        let first_failed = suspect.iter().any(|hash| !proven.contains(*hash));
+        behind > 0
+            && failed > 0
+            && (first_failed || failed >= self.settings.max_failed.of(selected))
+    }
+
+    /// The Job, and what announces it.
+    fn start(&mut self, one: &Candidate, now: i64) -> Option<Effect> {
+        let node = &self.nodes.get(&one.node)?.value;
+        let shim = &self.shims.get(&one.shim)?.value;
+        let cell = self.cells.get(&one.node)?.get(&one.shim)?;
+        let want = cell.want.as_ref()?;
+        let mut nonce = want.nonce.unwrap_or(now);
+        let mut identity = Identity {
+            shim: one.shim.clone(),
+            shim_uid: shim.metadata.uid.clone()?,
+            node: node.name.clone(),
+            node_uid: node.uid.clone(),
+            operation: want.operation,
+            hash: want.hash.clone(),
+            nonce,
+        };
+        while want.nonce.is_none() && self.jobs.contains_key(&identity.job_name()) {
+            nonce += 1;
+            identity.nonce = nonce;
+        }
+        let mut announced = cell.record.clone();
+        announced.begun = Some(Begun { operation: want.operation, hash: want.hash.clone(), nonce });
+        let bare = self.view(&one.shim, shim).bare;
+        let patch = record::patch(node, &one.shim, bare, Some(&announced));
+        let (shim, artifact) = (Arc::clone(shim), want.artifact.clone());
+        let effect = Effect::Start {
+            node: node.name.clone(),
+            uid: node.uid.clone(),
+            patch,
+            order: Arc::new(Order { identity, shim, artifact }),
+        };
+        let starting = Starting {
+            shim: one.shim.clone(),
+            hash: one.hash.clone(),
+            operation: one.operation,
+            effect: effect.clone(),
+            until: now + UNSURE,
+        };
+        self.starting.insert(one.node.clone(), starting);
+        Some(effect)
+    }
+}

@@ -1,0 +1,183 @@
+//! One Shim as a whole: its finalizer, its RuntimeClass, its status.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use portolan_api::condition::{self, Status};
+use portolan_api::shim::{
+    AVAILABLE, DEGRADED, FINALIZER, PROGRESSING, RUNTIME_CLASS_READY, Shim, ShimStatus,
+};
+
+use super::{About, Effect, Key, Notice, Planner, STATUS_PAUSE, is_held};
+use crate::shims::class::{self, ClassStep};
+use crate::shims::status::{self, ClassState, Tally};
+
+impl Planner {
+    pub(super) fn look_at_shim(&mut self, name: &str, now: i64, effects: &mut Vec<Effect>) {
+        let Some(shim) = self.shims.get(name).map(|kept| Arc::clone(&kept.value)) else { return };
+        let deleting = shim.metadata.deletion_timestamp.is_some();
+        if deleting && !is_held(&shim) {
+            return;
+        }
+        let key = Key::Shim(name.to_owned());
+        if !self.may_write(&key, now) {
+            if self.busy.contains(&key) {
+                self.dirty_shims.insert(name.to_owned());
+            }
+            return;
+        }
+        if !is_held(&shim) {
+            let mut finalizers = shim.metadata.finalizers.clone().unwrap_or_default();
+            finalizers.push(FINALIZER.to_owned());
+            effects.push(Effect::Finalizers { shim, finalizers });
+            return;
+        }
+        let tally = self.tally(name);
+        let clean = deleting && self.is_clean(name, &shim, &tally);
+        if deleting && !clean {
+            self.dirty_shims.insert(name.to_owned());
+        }
+        // The class goes last: pods that still name it are not refused while nodes are cleaned.
+        let class = match deleting && !clean {
+            true => ClassState::Pending,
+            false => self.keep_class(name, &shim, now, effects),
+        };
+        if clean && !class::is_left(&shim, &self.classes) {
+            let mut finalizers = shim.metadata.finalizers.clone().unwrap_or_default();
+            finalizers.retain(|one| one != FINALIZER);
+            effects.push(Effect::Finalizers { shim, finalizers });
+            return;
+        }
+        self.report(name, &shim, &tally, &class, now, effects);
+    }
+
+    fn tally(&self, shim: &str) -> Tally {
+        let mut tally = Tally::default();
+        for (node, cells) in &self.cells {
+            if let Some(cell) = cells.get(shim) {
+                tally.add(node, cell);
+            }
+        }
+        tally
+    }
+
+    /// How all nodes of all Shims are, for metrics: ready, pending, failed, unsupported.
+    pub(crate) fn counts(&self) -> [usize; 4] {
+        let mut sum = [0; 4];
+        for name in self.shims.keys() {
+            let tally = self.tally(name);
+            let counts = [tally.ready, tally.pending, tally.failed, tally.unsupported];
+            sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
+        }
+        sum
+    }
+
+    /// Whether nothing of a Shim is left on any node that there is, and no Job of it goes on.
+    fn is_clean(&self, name: &str, shim: &Shim, tally: &Tally) -> bool {
+        let uid = shim.metadata.uid.as_ref();
+        let live = |name: &String| {
+            self.jobs
+                .get(name)
+                .is_some_and(|job| job.value.is_live() && Some(&job.value.identity.shim_uid) == uid)
+        };
+        let there = self.jobs_of.iter().filter(|(node, _)| self.nodes.contains_key(*node));
+        let going = there.flat_map(|(_, names)| names).any(live);
+        let starting = self.starting.values().any(|one| one.shim == name);
+        tally.leaving.is_empty() && !going && !starting && self.dirty_nodes.is_empty()
+    }
+
+    fn keep_class(
+        &mut self,
+        name: &str,
+        shim: &Arc<Shim>,
+        now: i64,
+        effects: &mut Vec<Effect>,
+    ) -> ClassState {
+        let step = class::step(shim, &self.classes);
+        let refused = self.refused_classes.get(name).cloned();
+        match step {
+            ClassStep::Ready => return ClassState::Ready,
+            ClassStep::Foreign(message) => return ClassState::Conflict(message),
+            _ => {}
+        }
+        if self.may_write(&Key::Class(name.to_owned()), now) {
+            let class = match &step {
+                ClassStep::Delete(old) => old.metadata.name.clone().unwrap_or_default(),
+                _ => shim.spec.runtime_class.name.clone(),
+            };
+            effects.push(Effect::Class {
+                shim: name.to_owned(),
+                name: class,
+                step: Box::new(step),
+            });
+        }
+        refused.map_or(ClassState::Pending, ClassState::Refused)
+    }
+
+    /// Writes the status, if there is anything to write and the last one is long enough ago.
+    fn report(
+        &mut self,
+        name: &str,
+        shim: &Arc<Shim>,
+        tally: &Tally,
+        class: &ClassState,
+        now: i64,
+        effects: &mut Vec<Effect>,
+    ) {
+        let time = Time(Timestamp::from_second(now / 1000).unwrap_or_default());
+        let new = status::status(shim, tally, class, self.is_paused(name), &time);
+        if shim.status.as_ref() == Some(&new) {
+            return;
+        }
+        let next = self.status_at.get(name).map_or(i64::MIN, |at| at + STATUS_PAUSE);
+        if now < next {
+            self.timers.insert((next, Key::Shim(name.to_owned())));
+            return;
+        }
+        self.status_at.insert(name.to_owned(), now);
+        effects.extend(news(name, shim, &new, tally));
+        effects.push(Effect::Status { shim: Arc::clone(shim), status: Box::new(new) });
+    }
+}
+
+/// What people should hear of: what turned bad, what became complete, what a new spec is warned of.
+fn news(name: &str, shim: &Shim, new: &ShimStatus, tally: &Tally) -> Vec<Effect> {
+    let notice = |warning: bool, reason: &str, note: &str| {
+        let (name, uid) = (name.to_owned(), shim.metadata.uid.clone().unwrap_or_default());
+        let (reason, note) = (reason.to_owned(), note.to_owned());
+        Effect::Tell(Notice { about: About::Shim { name, uid }, warning, reason, note })
+    };
+    let old = shim.status.as_ref();
+    let before = |kind: &str| {
+        let old = old.and_then(|old| condition::find(&old.conditions, kind));
+        old.map(|old| (old.status, old.reason.clone()))
+    };
+    let mut all = Vec::new();
+    for (kind, bad, done) in [
+        (DEGRADED, Status::True, None),
+        (RUNTIME_CLASS_READY, Status::False, None),
+        (PROGRESSING, Status::Unknown, Some("Complete")),
+        (AVAILABLE, Status::Unknown, None),
+    ] {
+        let Some(now) = condition::find(&new.conditions, kind) else { continue };
+        if before(kind) == Some((now.status, now.reason.clone())) {
+            continue;
+        }
+        let told = ["Pending", "Deleting"].contains(&now.reason.as_str());
+        match now.status == bad && !told {
+            true => all.push(notice(true, &now.reason, &now.message)),
+            false if done == Some(now.reason.as_str()) => {
+                all.push(notice(false, &now.reason, &now.message));
+            }
+            false => {}
+        }
+    }
+    if old.and_then(|old| old.observed_generation) != new.observed_generation {
+        all.extend(tally.warnings.iter().map(|warning| notice(true, "ArtifactNotSafe", warning)));
+        if shim.spec.fetch_strategy.kind.is_some() {
+            all.push(notice(true, "Deprecated", "fetchStrategy.type is deprecated and ignored"));
+        }
+    }
+    all
+}

@@ -1,0 +1,41 @@
+//! What the operator decides of shims.
+
+use portolan_shim::resolve::Policy;
+
+use super::budget::Amount;
+
+/// How shims are brought to nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Settings {
+    /// Where Jobs are made; pods there may be privileged. Where the controller runs if nothing is said.
+    pub namespace: Option<String>,
+    /// The image that Jobs run.
+    pub image: String,
+    /// Who runs them; it needs no rights and gets no token.
+    pub service_account: String,
+    /// Variables for downloads, such as proxies and retries.
+    pub config_map: Option<String>,
+    /// How long a Job may take.
+    pub deadline_seconds: i64,
+    /// How long a Job stays when it is over.
+    pub ttl_seconds: i32,
+    /// Nodes that are worked on at once, over all Shims.
+    pub max_in_flight: Amount,
+    /// So many failed nodes of a rolling Shim hold up the others.
+    pub max_failed: Amount,
+    /// What is asked of every artifact.
+    pub policy: Policy,
+    /// Whether nodes also get upstream's bare label.
+    pub bare_labels: bool,
+    /// Whether it begins although upstream's controller serves these resources.
+    pub takeover: bool,
+    /// Writes at once.
+    pub workers: u16,
+}
+
+impl Settings {
+    /// Where Jobs are made.
+    pub(crate) fn namespace(&self) -> &str {
+        self.namespace.as_deref().unwrap_or("default")
+    }
+}
