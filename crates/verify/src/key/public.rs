@@ -4,7 +4,9 @@ use std::fmt;
 
 use aws_lc_rs::encoding::AsDer as _;
 use aws_lc_rs::signature::{self, ParsedPublicKey, VerificationAlgorithm};
+use ed25519_dalek::{Signature, VerifyingKey};
 use portolan_core::Digest;
+use sha2::{Digest as _, Sha512};
 use x509_cert::der::asn1::UintRef;
 use x509_cert::der::oid::ObjectIdentifier;
 use x509_cert::der::{Decode as _, Encode as _, Reader as _, SliceReader};
@@ -76,6 +78,8 @@ pub struct PublicKey {
     algorithm: Algorithm,
     /// One for every hash that is taken.
     parsed: Vec<ParsedPublicKey>,
+    /// For Ed25519 over a hash (Ed25519ph of RFC 8032), which is how cosign signs with such a key.
+    prehashed: Option<VerifyingKey>,
 }
 
 impl fmt::Debug for PublicKey {
@@ -120,8 +124,12 @@ impl PublicKey {
         if algorithm == Algorithm::Rsa {
             check_rsa(&spki)?;
         }
-        let spki = spki.to_der().map_err(not_spki)?;
         let not_a_key = || KeyError::NotAKey { algorithm };
+        let prehashed = match algorithm {
+            Algorithm::Ed25519 => Some(prehashed(&spki).ok_or_else(not_a_key)?),
+            _ => None,
+        };
+        let spki = spki.to_der().map_err(not_spki)?;
         let parsed = algorithm.accepted().iter();
         let parsed = parsed
             .map(|&accepted| ParsedPublicKey::new(accepted, &spki).map_err(|_| not_a_key()))
@@ -129,7 +137,7 @@ impl PublicKey {
         // One key has one fingerprint: what is kept is how the library writes it, with points of
         // curves in full, not the bytes as given. Else one key in two forms would be two signers.
         let written = parsed.first().and_then(|key| key.as_der().ok()).ok_or_else(not_a_key)?;
-        Ok(Self { spki: written.as_ref().to_vec(), algorithm, parsed })
+        Ok(Self { spki: written.as_ref().to_vec(), algorithm, parsed, prehashed })
     }
 
     /// What kind of key it is.
@@ -155,6 +163,11 @@ impl PublicKey {
     /// Whether `signature` is of this key over `message`.
     pub fn verifies(&self, message: &[u8], signature: &[u8]) -> bool {
         self.parsed.iter().any(|key| key.verify_sig(message, signature).is_ok())
+            || self.prehashed.is_some_and(|key| {
+                let hash = Sha512::new_with_prefix(message);
+                Signature::from_slice(signature)
+                    .is_ok_and(|one| key.verify_prehashed_strict(hash, None, &one).is_ok())
+            })
     }
 
     /// Whether `signature` is of this key over content with this digest. Ed25519 hashes the content
@@ -191,6 +204,10 @@ fn algorithm(spki: &SubjectPublicKeyInfoRef<'_>) -> Result<Algorithm, KeyError> 
         },
         other => Err(unknown(&other)),
     }
+}
+
+fn prehashed(spki: &SubjectPublicKeyInfoRef<'_>) -> Option<VerifyingKey> {
+    VerifyingKey::from_bytes(spki.subject_public_key.as_bytes()?.try_into().ok()?).ok()
 }
 
 /// RSA keys say their size only by their modulus.

@@ -211,3 +211,24 @@ fn a_key_made_by_cosign_opens() {
     let public = PublicKey::from_pem(include_bytes!("../../tests/data/cosign.pub")).unwrap();
     assert_eq!(*key.public(), public);
 }
+
+/// Recorded from cosign 2.6 with a key of openssl: it hashes first (Ed25519ph).
+#[test]
+fn a_signature_that_cosign_made_with_ed25519_counts_for_its_bytes_alone() {
+    use base64::Engine as _;
+    let key = b"-----BEGIN PUBLIC KEY-----\n\
+        MCowBQYDK2VwAyEAICjGn7i5tW0yFLxMS/tj3BbbBN1Ldgo+TGXblT+Sk6Y=\n-----END PUBLIC KEY-----\n";
+    let key = PublicKey::from_pem(key).unwrap();
+    let signature =
+        "Ve+Gbe8HpyG934yOuZKVbQyTV9k0BUzil12AEjYr909JWW3lD46CsypiMCOusmw9pmkciSdMFFxJY29tvHylCw==";
+    let signature = base64::engine::general_purpose::STANDARD.decode(signature).unwrap();
+    let payload = "{\"critical\":{\"identity\":{\"docker-reference\":\"127.0.0.1:15999/kinds/ed25519-2-theirs\"},\
+        \"image\":{\"docker-manifest-digest\":\"sha256:40f2d11bda7fcda1ad1efc1fa3792fe76c0a87bc9386647b87708c63f1d32c2f\"},\
+        \"type\":\"cosign container image signature\"},\"optional\":null}";
+    assert!(key.verifies(payload.as_bytes(), &signature));
+    assert!(!key.verifies(&payload.as_bytes()[1..], &signature));
+    assert!(!key.verifies(payload.as_bytes(), &signature[1..]));
+    let other = Ed25519KeyPair::generate().unwrap();
+    let other = PrivateKey::from_pkcs8(other.to_pkcs8().unwrap().as_ref()).unwrap();
+    assert!(!other.public().verifies(payload.as_bytes(), &signature));
+}

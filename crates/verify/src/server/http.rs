@@ -227,8 +227,11 @@ fn new_trace() -> String {
     static KEYS: LazyLock<[RandomState; 2]> = LazyLock::new(Default::default);
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let [one, two] = KEYS.each_ref().map(|keys| keys.hash_one(number).to_be_bytes());
-    hex(&[one, two].concat())
+    let mut id = [0; 16];
+    for (half, keys) in id.chunks_exact_mut(8).zip(KEYS.iter()) {
+        half.copy_from_slice(&keys.hash_one(number).to_be_bytes());
+    }
+    hex(&id)
 }
 
 #[cfg(test)]

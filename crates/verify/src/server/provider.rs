@@ -95,7 +95,7 @@ pub(super) enum Purpose {
 
 /// An answer that is none.
 pub(super) fn system_error(shape: Shape, refused: NotAnswered) -> ProviderResponse {
-    let mut body = begin(shape);
+    let mut body = begin(shape, refused.message.len());
     body.extend_from_slice(b"\"systemError\":");
     text(&mut body, &cut(&refused.message, MAX_ERROR));
     body.extend_from_slice(b"}}");
@@ -129,7 +129,6 @@ pub(super) fn answer(
         }
     }
     let stamp = stamp.written();
-    let mut body = begin(shape);
     let bytes = told.iter().map(|(key, told)| 100 + stamp.len() + key.len() + size(told)).sum();
     if bytes > MAX_RESPONSE {
         let what = format!(
@@ -138,7 +137,7 @@ pub(super) fn answer(
         );
         return system_error(shape, NotAnswered::new(413, what));
     }
-    body.reserve(bytes);
+    let mut body = begin(shape, bytes);
     if purpose == Purpose::Mutate {
         body.extend_from_slice(b"\"idempotent\":true,");
     }
@@ -173,11 +172,13 @@ fn size(told: &Result<Value, Trouble>) -> usize {
     told.as_ref().map_or(MAX_ERROR, Value::bytes)
 }
 
-fn begin(shape: Shape) -> Vec<u8> {
-    let version = shape.api_version();
-    let head =
-        format!("{{\"apiVersion\":\"{version}\",\"kind\":\"ProviderResponse\",\"response\":{{");
-    head.into_bytes()
+/// The beginning of an answer, with room for about so much more.
+fn begin(shape: Shape, more: usize) -> Vec<u8> {
+    let mut body = Vec::with_capacity(128 + more);
+    body.extend_from_slice(b"{\"apiVersion\":\"");
+    body.extend_from_slice(shape.api_version().as_bytes());
+    body.extend_from_slice(b"\",\"kind\":\"ProviderResponse\",\"response\":{");
+    body
 }
 
 /// A text in JSON.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use jiff::fmt::StdIoWrite;
+use jiff::fmt::temporal::DateTimePrinter;
 use serde::Serialize;
 
 use super::metrics::Outcome;
@@ -41,9 +43,14 @@ pub(super) struct Stamp<'a> {
 impl Stamp<'_> {
     /// The beginning of every report.
     pub(super) fn written(&self) -> Vec<u8> {
-        let mut out = b"{\"traceID\":".to_vec();
+        // As much as both take, so that it does not grow piece by piece.
+        let mut out = Vec::with_capacity(80 + self.trace.len());
+        out.extend_from_slice(b"{\"traceID\":");
         text(&mut out, self.trace);
-        out.extend_from_slice(format!(",\"timestamp\":\"{}\",", self.now).as_bytes());
+        out.extend_from_slice(b",\"timestamp\":\"");
+        // Writing to memory cannot fail.
+        let _ = DateTimePrinter::new().print_timestamp(&self.now, StdIoWrite(&mut out));
+        out.extend_from_slice(b"\",");
         out
     }
 }

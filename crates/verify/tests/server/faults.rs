@@ -259,18 +259,18 @@ async fn many_registries_that_hang_do_not_stop_what_the_policy_names() {
     let hanging: Vec<_> =
         others.iter().flat_map(|one| [one.image(":v1"), one.image(":v2")]).collect();
     let keys: Vec<&str> = hanging.iter().map(String::as_str).collect();
-    verifier.ask(V1, &keys).await;
-    let asked: usize = others.iter().map(|other| other.registry.seen().len()).sum();
-    assert_eq!(asked, 2, "a quarter of the places");
+    // These take the quarter of the places that strangers have, and keep it.
+    verifier.ask(V1, &keys[..2]).await;
     // It is known by now that they hang: nobody loses more time with them.
     let begun = Instant::now();
-    let said = verifier.ask(V1, &keys[2..4]).await;
-    assert!(
-        said.items()[0]["error"].as_str().unwrap().contains("not answered yet"),
-        "{}",
-        said.body
-    );
+    let said = verifier.ask(V1, &keys[2..]).await;
     assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    for item in said.items() {
+        let error = item["error"].as_str().unwrap();
+        assert!(error.contains("not answered yet"), "{}", said.body);
+    }
+    let asked: usize = others.iter().map(|other| other.registry.seen().len()).sum();
+    assert_eq!(asked, 2);
     let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
     assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
 }
