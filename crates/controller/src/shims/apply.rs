@@ -19,6 +19,7 @@ use super::facts::{Job, Node};
 use super::outcome;
 use super::plan::{About, Done, Effect, Gone, Heard, Notice};
 use super::record::NodePatch;
+use super::settings::Settings;
 use crate::patch;
 use crate::write::{MANAGER, params};
 
@@ -29,6 +30,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// What writes.
 #[derive(Clone)]
 pub(crate) struct Hands {
+    settings: Settings,
     recorder: Recorder,
     nodes: Api<Node>,
     shims: Api<Shim>,
@@ -38,7 +40,8 @@ pub(crate) struct Hands {
 }
 
 impl Hands {
-    pub(crate) fn new(client: Client, namespace: &str) -> Self {
+    pub(crate) fn new(client: Client, settings: Settings) -> Self {
+        let namespace = settings.namespace();
         let reporter = Reporter { controller: MANAGER.to_owned(), instance: None };
         Self {
             recorder: Recorder::new(client.clone(), reporter),
@@ -47,6 +50,7 @@ impl Hands {
             classes: Api::all(client.clone()),
             jobs: Api::namespaced(client.clone(), namespace),
             pods: Api::namespaced(client, namespace),
+            settings,
         }
     }
 
@@ -54,7 +58,7 @@ impl Hands {
     pub(crate) async fn act(&self, effect: Effect) -> Done {
         match effect {
             Effect::Patch { node, uid, patch } => self.patch_node(&node, &uid, &patch).await,
-            Effect::Start { node, uid, patch, job } => {
+            Effect::Start { node, uid, patch, order } => {
                 let mut heard = Vec::new();
                 if !patch.is_empty() {
                     match self.patch_node(&node, &uid, &patch).await {
@@ -66,7 +70,7 @@ impl Hands {
                 if heard.iter().any(|heard| matches!(heard, Heard::NodeGone(_))) {
                     return Done::Wrote(heard);
                 }
-                self.create_job(*job, heard).await
+                self.create_job(order.render(&self.settings), heard).await
             }
             Effect::Collect { job, uid, reason, message } => {
                 self.collect(&job, uid, &reason, &message).await

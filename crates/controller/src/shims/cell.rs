@@ -133,6 +133,7 @@ pub(crate) fn decide(
         warnings: Vec::new(),
     };
     look_at_jobs(&mut cell, &goal, node, jobs, outcomes, (now, view.deadline_seconds));
+    give_up(&mut cell, &goal);
     let kept = cell.carries.then_some(&cell.record);
     cell.patch = match &was {
         Carried::Ours(_) => record::patch(node, view.name, view.bare, kept),
@@ -195,6 +196,30 @@ fn look_at_jobs(
     }
 }
 
+/// Something was begun that nobody wants any more, and that has left no result: how far it came nobody knows, so
+/// what was there before is put there again.
+fn give_up(cell: &mut Cell, goal: &Goal) {
+    let Some(begun) = &cell.record.begun else { return };
+    let wanted = match (begun.operation, goal) {
+        (Operation::Uninstall, Goal::Nothing) => true,
+        (Operation::Install | Operation::Verify, Goal::Have(hash, _)) => *hash == begun.hash,
+        _ => false,
+    };
+    if cell.busy || wanted {
+        return;
+    }
+    if begun.operation != Operation::Verify {
+        distrust(&mut cell.record);
+    }
+    cell.record.begun = None;
+}
+
+fn distrust(record: &mut Record) {
+    if let Some(applied) = &mut record.applied {
+        applied.drifted = true;
+    }
+}
+
 /// An uninstall is let go to its end: what it leaves is clean.
 fn is_obsolete(goal: &Goal, operation: Operation, hash: &str) -> bool {
     match (operation, goal) {
@@ -227,11 +252,10 @@ fn succeeded(cell: &mut Cell, node: &NodeFacts, operation: Operation, hash: &str
 
 fn failed(cell: &mut Cell, operation: Operation, hash: &str, outcome: &Outcome, now: i64) {
     cell.record.begun = None;
-    // Whatever a look did not find as it should be, an install puts right or says why not.
+    // Whatever a look did not find as it should be, an install puts right or says why not. What failed half way
+    // may have left half of it.
+    distrust(&mut cell.record);
     if operation == Operation::Verify {
-        if let Some(applied) = &mut cell.record.applied {
-            applied.drifted = true;
-        }
         return;
     }
     let before = cell.record.failed.take().filter(|before| before.is_of(operation, hash));

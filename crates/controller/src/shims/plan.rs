@@ -13,12 +13,14 @@ use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
 use portolan_api::shim::{FINALIZER, Shim, ShimStatus};
+use portolan_shim::resolve::Admitted;
 use serde_json::Value;
 
 use super::cell::{self, Cell, View};
 use super::class::ClassStep;
 use super::facts::{End, JobFacts, NodeFacts};
-use super::identity::Operation;
+use super::identity::{Identity, Operation};
+use super::job;
 use super::outcome::Outcome;
 use super::record::{Failed, NodePatch};
 use super::settings::Settings;
@@ -49,7 +51,7 @@ pub(crate) enum Effect {
         node: String,
         uid: String,
         patch: NodePatch,
-        job: Box<Value>,
+        order: Arc<Order>,
     },
     /// Ask why a Job failed.
     Collect {
@@ -78,6 +80,20 @@ pub(crate) enum Effect {
     },
     /// An Event; nobody waits for it.
     Tell(Notice),
+}
+
+/// A Job to be made. It is put together when it is sent: thousands may wait for their turn.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Order {
+    pub(crate) identity: Identity,
+    pub(crate) shim: Arc<Shim>,
+    pub(crate) artifact: Option<Admitted>,
+}
+
+impl Order {
+    pub(crate) fn render(&self, settings: &Settings) -> Value {
+        job::render(&self.identity, &self.shim.spec, self.artifact.as_ref(), settings)
+    }
 }
 
 /// Something that people should hear of.

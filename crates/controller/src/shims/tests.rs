@@ -519,6 +519,28 @@ fn an_install_that_nobody_wants_any_more_is_ended() {
 }
 
 #[test]
+fn a_spec_that_goes_back_while_the_new_one_is_installed_is_installed_again() {
+    let (mut world, mut planner) = installed();
+    let before = world.shims[SHIM].spec.clone();
+    world.edit_shim(SHIM, |shim| shim.spec.fetch_strategy.platforms[0].location.push('2'));
+    world.settle(&mut planner);
+    assert_eq!(world.live_operations(), [("a".into(), Operation::Install)]);
+    world.edit_shim(SHIM, |shim| shim.spec = before);
+    world.settle(&mut planner);
+    assert_eq!(
+        world.live_operations(),
+        [("a".into(), Operation::Install)],
+        "how far it came nobody knows"
+    );
+    world.finish(&mut planner);
+    wait(&mut world, &mut planner, 1);
+    assert_eq!(
+        (labels(&world), status(&world).nodes_updated),
+        (vec!["provisioned".into(), "provisioned".into()], 2)
+    );
+}
+
+#[test]
 fn two_entries_for_one_platform_are_a_condition() {
     let (mut world, mut planner) = cluster();
     world.edit_shim(SHIM, |shim| {

@@ -98,7 +98,7 @@ pub(crate) fn start(
             Told::All(names) => Heard::Classes(names),
         },
     );
-    let hands = Hands::new(client, settings.namespace());
+    let hands = Hands::new(client, settings.clone());
     let workers = usize::from(settings.workers);
     Shims { planner: Planner::new(settings), heard, hands, workers, metrics }
 }

@@ -213,7 +213,7 @@ impl World {
     pub(super) fn apply(&mut self, effect: &Effect) -> Done {
         match effect {
             Effect::Patch { node, uid, patch } => self.patch_node(node, uid, patch),
-            Effect::Start { node, uid, patch, job } => {
+            Effect::Start { node, uid, patch, order } => {
                 let done = if patch.is_empty() {
                     Done::Wrote(Vec::new())
                 } else {
@@ -223,11 +223,12 @@ impl World {
                 if !self.nodes.contains_key(node) {
                     return Done::Wrote(heard);
                 }
+                let job = order.render(&settings());
                 let name = job["metadata"]["name"].as_str().unwrap().to_owned();
                 if !self.jobs.contains_key(&name) {
                     self.writes[1] += 1;
-                    self.rendered.insert(name.clone(), (**job).clone());
-                    self.put_job(serde_json::from_value((**job).clone()).unwrap());
+                    self.rendered.insert(name.clone(), job.clone());
+                    self.put_job(serde_json::from_value(job).unwrap());
                 }
                 heard.push(Heard::Job(Box::new(self.jobs[&name].clone())));
                 Done::Wrote(heard)

@@ -148,7 +148,7 @@ impl Planner {
             _ => {
                 let node = value.identity.node.clone();
                 let told = |one: &Starting| match &one.effect {
-                    Effect::Start { job, .. } => job["metadata"]["name"] == *name,
+                    Effect::Start { order, .. } => order.identity.job_name() == name,
                     _ => false,
                 };
                 // The very Job, and nobody is about to say how its making went.

@@ -1,12 +1,12 @@
 //! Who begins now, over all Shims and nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{Effect, Key, Planner, Starting, UNSURE};
+use super::{Effect, Key, Order, Planner, Starting, UNSURE};
 use crate::shims::budget::{self, Allowance, Candidate, Going};
 use crate::shims::cell::State;
 use crate::shims::identity::Identity;
-use crate::shims::job;
 use crate::shims::record::{self, Begun};
 
 impl Planner {
@@ -193,12 +193,12 @@ impl Planner {
         announced.begun = Some(Begun { operation: want.operation, hash: want.hash.clone(), nonce });
         let bare = self.view(&one.shim, shim).bare;
         let patch = record::patch(node, &one.shim, bare, Some(&announced));
-        let job = job::render(&identity, &shim.spec, want.artifact.as_ref(), &self.settings);
+        let (shim, artifact) = (Arc::clone(shim), want.artifact.clone());
         let effect = Effect::Start {
             node: node.name.clone(),
             uid: node.uid.clone(),
             patch,
-            job: Box::new(job),
+            order: Arc::new(Order { identity, shim, artifact }),
         };
         let starting = Starting {
             shim: one.shim.clone(),
