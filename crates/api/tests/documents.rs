@@ -312,8 +312,13 @@ fn shim(path: &str, value: Value) -> String {
             "runtimeClass": {"name": "", "handler": ""}, "rolloutStrategy": {"type": "rolling"},
         },
     });
-    let (parent, key) = path.rsplit_once('/').unwrap();
-    shim.pointer_mut(parent).unwrap()[key] = value;
+    match shim.pointer_mut(path) {
+        Some(old) => *old = value,
+        None => {
+            let (parent, key) = path.rsplit_once('/').unwrap();
+            shim.pointer_mut(parent).unwrap()[key] = value;
+        }
+    }
     shim.to_string()
 }
 

@@ -1,5 +1,7 @@
 //! `portolan shim plan | lint | pin`, as people and scripts call them.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
 mod support;
 
 use std::io::{Read as _, Write as _};

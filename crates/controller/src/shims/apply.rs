@@ -1,6 +1,5 @@
 //! What was decided, done: a thin loop over requests.
 
-use std::fmt::Debug;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job as NewJob;
@@ -242,11 +241,7 @@ fn is(error: &kube::Error, code: u16) -> bool {
     matches!(error, kube::Error::Api(told) if told.code == code)
 }
 
-fn failed(
-    step: &'static str,
-    name: &str,
-    error: &(impl std::error::Error + Debug + 'static),
-) -> Done {
+fn failed(step: &'static str, name: &str, error: &(impl std::error::Error + 'static)) -> Done {
     tracing::warn!(step, name, error = chain(error), "tried again later");
     Done::Failed(Vec::new())
 }

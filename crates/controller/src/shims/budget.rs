@@ -145,7 +145,8 @@ impl Books {
     }
 
     fn admits(&self, one: &Candidate, allowance: &Allowance) -> bool {
-        let once = !self.nodes.contains(&one.node) && !(one.control_plane && self.control_plane);
+        let second = one.control_plane && self.control_plane;
+        let once = !(second || self.nodes.contains(&one.node));
         let Some(most) = allowance.max_update else { return once };
         let going = self.shims.get(&one.shim).copied().unwrap_or_default();
         if !once || going >= most {

@@ -115,7 +115,7 @@ pub(crate) fn decide(
         return None;
     }
     let record = match &was {
-        Carried::Ours(record) => record.clone(),
+        Carried::Ours(record) => (**record).clone(),
         _ => Record { node: node.uid.clone(), ..Record::default() },
     };
     let mut cell = Cell {

@@ -94,7 +94,7 @@ pub(crate) enum Carried {
     /// Upstream's controller did something there: only its label says so.
     Legacy,
     /// What we wrote of this very machine.
-    Ours(Record),
+    Ours(Box<Record>),
     /// What was written of another machine, or by nobody who can write.
     Stale,
 }
@@ -109,7 +109,7 @@ pub(crate) fn carried(node: &NodeFacts, shim: &str, bare: bool) -> Carried {
         };
     };
     match serde_json::from_str::<Record>(text) {
-        Ok(record) if record.node == node.uid => Carried::Ours(record),
+        Ok(record) if record.node == node.uid => Carried::Ours(Box::new(record)),
         _ => Carried::Stale,
     }
 }
@@ -202,7 +202,7 @@ mod tests {
         };
         assert_eq!(carried(&node, "s", true), Carried::Stale);
         let same = NodeFacts { uid: "old".into(), ..node };
-        assert_eq!(carried(&same, "s", true), Carried::Ours(record));
+        assert_eq!(carried(&same, "s", true), Carried::Ours(Box::new(record)));
     }
 
     #[test]

@@ -160,11 +160,7 @@ impl Run {
         let node = format!("n{}", self.dice.roll(9));
         match self.dice.roll(60) {
             0 | 1 => self.world.remove_node(&node),
-            2..=5 => {
-                if !self.world.nodes.contains_key(&node) {
-                    self.world.add_node(&node, "amd64");
-                }
-            }
+            2..=5 if !self.world.nodes.contains_key(&node) => self.world.add_node(&node, "amd64"),
             6 => {
                 self.world.remove_node(&node);
                 self.world.add_node(&node, "arm64");

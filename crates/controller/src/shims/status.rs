@@ -12,6 +12,9 @@ use portolan_shim::resolve;
 
 use super::cell::{Cell, State, Why};
 
+/// What is kept of a message, in characters.
+const MAX_MESSAGE: usize = 500;
+
 /// How the nodes of one Shim are, counted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
@@ -68,7 +71,8 @@ impl Tally {
         let entry = self.failures.entry(why.reason.clone()).or_insert_with(|| NodeFailures {
             reason: why.reason.clone(),
             count: 0,
-            message: why.message.clone(),
+            // It may quote a URL as long as anybody likes.
+            message: why.message.chars().take(MAX_MESSAGE).collect(),
             nodes: Vec::new(),
         });
         entry.count += 1;

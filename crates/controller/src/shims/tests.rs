@@ -398,6 +398,26 @@ fn an_install_is_three_writes_a_look_at_one_node_and_nothing_at_rest() {
 }
 
 #[test]
+fn a_thousand_nodes_and_three_shims_are_three_writes_and_a_few_looks_each() {
+    let mut world = World { now: 1_000_000, ..World::default() };
+    (0..1000).for_each(|at| {
+        world.add_node(&format!("n{at}"), if at % 2 == 0 { "amd64" } else { "arm64" })
+    });
+    for name in ["x", "y", "z"] {
+        world.put_shim(shim(name, "https://x.example/1", json!({"type": "recreate"})));
+    }
+    let all = Settings { max_in_flight: super::budget::Amount::Percent(100), ..settings() };
+    let mut planner = world.planner(all);
+    world.finish(&mut planner);
+    assert_eq!(world.writes[..2], [6000, 3000]);
+    assert!(planner.looked < 1000 * 3 * 6, "{} looks", planner.looked);
+    let before = planner.looked;
+    world.now += 600_000;
+    assert_eq!(world.settle(&mut planner), []);
+    assert_eq!(planner.looked, before, "nothing is looked at");
+}
+
+#[test]
 fn a_boot_or_another_runtime_is_followed_by_a_look_and_drift_by_a_repair() {
     let (mut world, mut planner) = installed();
     world.edit_node("a", |node| node.status.node_info.boot_id = "boot-2".into());

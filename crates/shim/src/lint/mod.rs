@@ -57,7 +57,7 @@ pub fn lint(shim: &Shim) -> Vec<Finding> {
             found.error(path, "an option is one word with a value on one line");
         }
     }
-    found.0.sort_by(|a, b| b.severity.cmp(&a.severity));
+    found.0.sort_by_key(|one| std::cmp::Reverse(one.severity));
     found.0
 }
 

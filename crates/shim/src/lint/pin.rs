@@ -184,7 +184,7 @@ fn edit(text: &str, digests: &[(usize, &str)]) -> String {
 
 fn is_key(line: &str, key: &str) -> bool {
     let rest = line.trim_start().strip_prefix(key).and_then(|rest| rest.strip_prefix(':'));
-    rest.is_some_and(|rest| is_blank(rest))
+    rest.is_some_and(is_blank)
 }
 
 /// One line of an entry, with the digest in it or after it.

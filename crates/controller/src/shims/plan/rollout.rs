@@ -14,14 +14,33 @@ impl Planner {
     pub(super) fn begin(&mut self, now: i64, effects: &mut Vec<Effect>) {
         let written: BTreeSet<Key> = effects.iter().filter_map(Effect::key).collect();
         self.begin_again(now, effects);
+        let cap = self.settings.max_in_flight.of(self.nodes.len());
+        let going = self.going(now);
+        let occupied: BTreeSet<&str> = going.iter().map(|one| one.node.as_str()).collect();
+        if occupied.len() >= cap {
+            return;
+        }
+        let candidates = self.candidates(&occupied, &written);
+        if candidates.is_empty() {
+            return;
+        }
+        let started = budget::admit(candidates, &going, &self.allowances(), cap);
+        for one in started {
+            effects.extend(self.start(&one, now));
+        }
+    }
+
+    /// Who would begin, of the nodes where nothing goes on.
+    fn candidates(&self, occupied: &BTreeSet<&str>, written: &BTreeSet<Key>) -> Vec<Candidate> {
         let mut candidates = Vec::new();
         for (node, cells) in &self.cells {
+            if cells.values().all(|cell| cell.want.is_none()) || occupied.contains(node.as_str()) {
+                continue;
+            }
             let key = Key::Node(node.clone());
             // What was just written of a node must be there before more is.
-            let taken = self.busy.contains(&key)
-                || written.contains(&key)
-                || self.dirty_nodes.contains(node);
-            if taken || self.starting.contains_key(node) {
+            let taken = self.busy.contains(&key) || written.contains(&key);
+            if taken || self.dirty_nodes.contains(node) || self.starting.contains_key(node) {
                 continue;
             }
             let Some(facts) = self.nodes.get(node) else { continue };
@@ -38,14 +57,7 @@ impl Planner {
                 })
             }));
         }
-        if candidates.is_empty() {
-            return;
-        }
-        let cap = self.settings.max_in_flight.of(self.nodes.len());
-        let started = budget::admit(candidates, &self.going(now), &self.allowances(), cap);
-        for one in started {
-            effects.extend(self.start(&one, now));
-        }
+        candidates
     }
 
     /// What is under way: Jobs that have not ended, and what was told to begin.

@@ -49,7 +49,12 @@ impl Planner {
             effects.push(Effect::Finalizers { shim, finalizers });
             return;
         }
-        self.report(name, &shim, &tally, &class, now, effects);
+        let time = Time(Timestamp::from_second(now / 1000).unwrap_or_default());
+        let new = status::status(&shim, &tally, &class, self.is_paused(name), &time);
+        if shim.status.as_ref() != Some(&new) && self.may_report(name, now) {
+            effects.extend(news(name, &shim, &new, &tally));
+            effects.push(Effect::Status { shim, status: Box::new(new) });
+        }
     }
 
     fn tally(&self, shim: &str) -> Tally {
@@ -115,29 +120,15 @@ impl Planner {
         refused.map_or(ClassState::Pending, ClassState::Refused)
     }
 
-    /// Writes the status, if there is anything to write and the last one is long enough ago.
-    fn report(
-        &mut self,
-        name: &str,
-        shim: &Arc<Shim>,
-        tally: &Tally,
-        class: &ClassState,
-        now: i64,
-        effects: &mut Vec<Effect>,
-    ) {
-        let time = Time(Timestamp::from_second(now / 1000).unwrap_or_default());
-        let new = status::status(shim, tally, class, self.is_paused(name), &time);
-        if shim.status.as_ref() == Some(&new) {
-            return;
-        }
+    /// Whether the last status is long enough ago. If not, it is looked at again.
+    fn may_report(&mut self, name: &str, now: i64) -> bool {
         let next = self.status_at.get(name).map_or(i64::MIN, |at| at + STATUS_PAUSE);
         if now < next {
             self.timers.insert((next, Key::Shim(name.to_owned())));
-            return;
+            return false;
         }
         self.status_at.insert(name.to_owned(), now);
-        effects.extend(news(name, shim, &new, tally));
-        effects.push(Effect::Status { shim: Arc::clone(shim), status: Box::new(new) });
+        true
     }
 }
 
