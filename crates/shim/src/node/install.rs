@@ -111,8 +111,12 @@ impl Making<'_, '_> {
         path: &str,
         progress: &mut Progress,
     ) -> Result<(), NodeError> {
-        let copied = copy(&program, self.store)?;
-        progress.report.changed |= place::put(self.store, copied, &program.digest, path)?;
+        if !place::is_right(&self.store.here(path)?, &program.digest) {
+            let copied = copy(&program, self.store)?;
+            place::put(self.store, copied, path)?;
+            progress.report.changed = true;
+        }
+        progress.report.changed |= place::correct_mode(self.store, path)?;
         drop(program);
         progress.phase(Phase::Configure);
         let changes = plan(self.store, self.site, self.context, wanted, path)?;

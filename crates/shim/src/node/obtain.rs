@@ -24,7 +24,7 @@ const NOTE: &str = ".portolan-fetched.json";
 #[derive(Debug, Clone)]
 pub enum Source {
     /// An archive behind a URL.
-    Location(Location, Transport),
+    Location(Box<Location>, Transport),
     /// What the fetching stage left in a directory.
     Assets(PathBuf),
 }

@@ -70,6 +70,15 @@ impl Progress {
 
     pub(crate) fn end(mut self, result: Result<(), NodeError>) -> Outcome {
         let error = result.err();
+        // Undone is unchanged, though the runtime was started twice for it.
+        match &error {
+            Some(NodeError::RolledBack(_)) => {
+                (self.report.changed, self.report.restarted) = (false, true)
+            }
+            Some(NodeError::RuntimeDown(_)) => self.report.restarted = true,
+            Some(_) => self.report.changed = false,
+            None => {}
+        }
         let last = if error.is_none() { Phase::Done } else { self.report.phase };
         self.phase(last);
         self.report.reason = error.as_ref().map(NodeError::reason);
