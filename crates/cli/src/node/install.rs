@@ -63,7 +63,7 @@ fn asked(args: &Args) -> Result<(Wanted, Source), NodeError> {
     let wanted = args.naming.wanted(args.handler.as_deref(), options)?;
     let source = match (&args.assets, &args.fetching.location) {
         (None, Some(location)) => {
-            Source::Location(args.fetching.location(location)?, args.fetching.transport())
+            Source::Location(Box::new(args.fetching.location(location)?), args.fetching.transport())
         }
         (assets, _) => Source::Assets(assets.clone().unwrap_or_default()),
     };

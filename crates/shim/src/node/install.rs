@@ -4,48 +4,36 @@
 //! program's architecture, the kind of node, the configuration. Every later step is written down before it
 //! is made, so that a run that dies anywhere is finished by the next one.
 
-use std::collections::BTreeMap;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use portolan_core::{Digest, HostPlatform};
-use portolan_host::Look as Machine;
-use portolan_registry::durable::{DurableError, TempFile};
-use serde::{Deserialize, Serialize};
+use portolan_core::Digest;
+use portolan_registry::durable::{self, DurableError, TempFile};
 
-use super::archive::{self, Bounds, Program};
+use super::archive::Program;
 use super::config;
 use super::disk::{Disk, Watch};
 use super::elf;
 use super::error::NodeError;
 use super::exec::Context;
-use super::fetch::{self, Location, Transport};
+use super::lock;
+pub use super::obtain::{Source, fetch_stage};
+use super::obtain::{obtain, platform, reopen};
 use super::place;
 use super::preset::{Overrides, Site, detect};
+pub use super::progress::Outcome;
+use super::progress::Progress;
 use super::ready::Expect;
-use super::request::{self, Wanted};
+use super::request::{self, RequestError, Wanted};
 use super::root::HostRoot;
 pub use super::settle::Restart;
-use super::settle::{self, Settled, Work};
+use super::settle::{self, Work};
 use super::state::{Shim, Store};
 use super::upstream;
-use super::{lock, request::RequestError};
-use crate::report::{Operation, Phase, Report};
+use crate::report::{Operation, Phase};
 
 /// Where shims are installed unless said otherwise: where upstream's installer has them.
 pub const INSTALL_DIR: &str = "/opt/rcm";
-/// What the fetching stage leaves beside the program.
-const NOTE: &str = ".portolan-fetched.json";
-
-/// Where the program comes from.
-#[derive(Debug, Clone)]
-pub enum Source {
-    /// An archive behind a URL.
-    Location(Location, Transport),
-    /// What the fetching stage left in a directory.
-    Assets(PathBuf),
-}
 
 /// What holds for every operation on a node.
 #[derive(Debug, Clone)]
@@ -60,100 +48,6 @@ pub struct Node {
     pub restart: Restart,
     /// How long to wait for another installer.
     pub lock: Duration,
-}
-
-/// An operation's report, and the error where it failed.
-#[derive(Debug)]
-pub struct Outcome {
-    /// For the controller.
-    pub report: Report,
-    /// For the person.
-    pub error: Option<NodeError>,
-}
-
-impl Outcome {
-    /// Of something that was refused before it began.
-    #[must_use]
-    pub fn refused(operation: Operation, error: NodeError) -> Self {
-        let first = if matches!(operation, Operation::Fetch | Operation::Install) {
-            Phase::Fetch
-        } else {
-            Phase::Detect
-        };
-        Progress::new(operation, first).end(Err(error))
-    }
-}
-
-/// Watches an operation go on.
-pub(crate) struct Progress {
-    pub(crate) report: Report,
-    since: Instant,
-}
-
-impl Progress {
-    pub(crate) fn new(operation: Operation, phase: Phase) -> Self {
-        let report = Report {
-            operation,
-            phase,
-            reason: None,
-            message: String::new(),
-            archive_sha256: None,
-            binary_sha256: None,
-            distro: None,
-            runtime_version: None,
-            changed: false,
-            restarted: false,
-            took_ms: BTreeMap::new(),
-            warnings: Vec::new(),
-        };
-        Self { report, since: Instant::now() }
-    }
-
-    pub(crate) fn phase(&mut self, phase: Phase) {
-        let took = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
-        *self.report.took_ms.entry(self.report.phase).or_default() += took;
-        self.since = Instant::now();
-        self.report.phase = phase;
-    }
-
-    pub(crate) fn settled(&mut self, settled: Settled) {
-        self.report.changed |= settled.changed;
-        self.report.restarted |= settled.restarted;
-        self.report.runtime_version = settled.version;
-        self.report.warnings.extend(settled.warnings);
-    }
-
-    pub(crate) fn end(mut self, result: Result<(), NodeError>) -> Outcome {
-        let error = result.err();
-        let last = if error.is_none() { Phase::Done } else { self.report.phase };
-        self.phase(last);
-        self.report.reason = error.as_ref().map(NodeError::reason);
-        self.report.message =
-            error.as_ref().map(|e| portolan_core::causes::chain(e)).unwrap_or_default();
-        Outcome { report: self.report, error }
-    }
-}
-
-/// What the fetching stage says of what it left.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Note {
-    archive_sha256: String,
-    binary_sha256: String,
-    binary: String,
-}
-
-/// The platform of a host: what its files and its kernel say, else that of the running kernel.
-pub(crate) fn platform(root: &Path) -> Result<HostPlatform, NodeError> {
-    let unknown = |e: Box<dyn std::error::Error + Send + Sync>| NodeError::Platform(e);
-    if root != Path::new("/") {
-        let there = Machine::at(root).ok().and_then(|machine| machine.host().platform().ok());
-        if let Some(platform) = there {
-            return Ok(platform);
-        }
-    }
-    let here = Machine::here().map_err(|e| unknown(e.into()))?;
-    here.host().platform().map_err(|e| unknown(e.into()))
 }
 
 /// Installs a shim.
@@ -217,8 +111,12 @@ impl Making<'_, '_> {
         path: &str,
         progress: &mut Progress,
     ) -> Result<(), NodeError> {
-        let copied = copy(&program, self.store)?;
-        progress.report.changed |= place::put(self.store, copied, &program.digest, path)?;
+        if !place::is_right(&self.store.here(path)?, &program.digest) {
+            let copied = copy(&program, self.store)?;
+            place::put(self.store, copied, path)?;
+            progress.report.changed = true;
+        }
+        progress.report.changed |= place::correct_mode(self.store, path)?;
         drop(program);
         progress.phase(Phase::Configure);
         let changes = plan(self.store, self.site, self.context, wanted, path)?;
@@ -257,64 +155,6 @@ fn plan(
 /// Files that earlier runs changed for a shim.
 pub(crate) fn known_files(store: &Store<'_>, name: &str) -> Vec<String> {
     store.state.shims.get(name).map(|shim| shim.files.clone()).unwrap_or_default()
-}
-
-/// The program, in a file of this process's own.
-async fn obtain(
-    wanted: &Wanted,
-    source: &Source,
-    progress: &mut Progress,
-) -> Result<Program, NodeError> {
-    let temp = std::env::temp_dir();
-    match source {
-        Source::Location(location, transport) => {
-            let fetched = fetch::fetch(location, transport, &temp).await?;
-            progress.report.archive_sha256 = Some(fetched.digest.hex());
-            progress.report.warnings.extend(fetched.warnings);
-            progress.phase(Phase::Extract);
-            let mut archive = reopen(&fetched.file)?;
-            let program =
-                archive::take(&mut archive, wanted.binary.as_str(), &Bounds::default(), &temp)?;
-            Ok(note(progress, program))
-        }
-        Source::Assets(dir) => {
-            progress.phase(Phase::Extract);
-            let path = dir.join(wanted.binary.as_str());
-            let missing = |source| NodeError::NoAssets { path: path.clone(), source };
-            let mut file = File::open(&path).map_err(missing)?;
-            let program =
-                archive::take(&mut file, wanted.binary.as_str(), &Bounds::default(), &temp)?;
-            check_note(dir, &path, &program.digest, progress)?;
-            Ok(note(progress, program))
-        }
-    }
-}
-
-fn note(progress: &mut Progress, program: Program) -> Program {
-    progress.report.binary_sha256 = Some(program.digest.hex());
-    program
-}
-
-fn reopen(file: &TempFile) -> Result<File, NodeError> {
-    let failed = |e| DurableError::Unreadable { path: file.path().to_owned(), source: e };
-    Ok(File::open(file.path()).map_err(failed)?)
-}
-
-/// Where the fetching stage was ours, it says what it left.
-fn check_note(
-    dir: &Path,
-    path: &Path,
-    digest: &Digest,
-    progress: &mut Progress,
-) -> Result<(), NodeError> {
-    let Ok(text) = std::fs::read(dir.join(NOTE)) else { return Ok(()) };
-    let Ok(note) = serde_json::from_slice::<Note>(&text) else { return Ok(()) };
-    if note.binary_sha256 != digest.hex() {
-        let (expected, actual) = (note.binary_sha256, digest.hex());
-        return Err(NodeError::Assets { path: path.to_owned(), expected, actual });
-    }
-    progress.report.archive_sha256 = Some(note.archive_sha256);
-    Ok(())
 }
 
 /// A copy on the file system that the program goes to.
@@ -395,7 +235,7 @@ fn finish(store: &mut Store<'_>, wanted: &Wanted, sha256: &str) -> Result<(), No
 /// Upstream's program and its line in upstream's state, once nothing names them. True where there were any.
 pub(crate) fn retire_upstream(store: &Store<'_>, name: &str) -> Result<bool, NodeError> {
     let file = store.here(&format!("{}/{}", store.install_dir, upstream::STATE))?;
-    let Some(bytes) = portolan_registry::durable::read_bounded(&file, 1 << 20)? else {
+    let Some(bytes) = durable::read_bounded(&file, 1 << 20)? else {
         return Ok(false);
     };
     let Ok(mut state) = upstream::State::parse(&bytes) else { return Ok(false) };
@@ -415,49 +255,6 @@ pub(crate) fn retire_upstream(store: &Store<'_>, name: &str) -> Result<bool, Nod
         store.disk.replace(&file, state.to_text().as_bytes(), 0o644)?;
     }
     Ok(true)
-}
-
-/// The stage that needs no privilege: fetches, checks, and leaves the program in `assets`.
-pub async fn fetch_stage(
-    wanted: &Wanted,
-    location: &Location,
-    transport: &Transport,
-    assets: &Path,
-) -> Outcome {
-    let mut progress = Progress::new(Operation::Fetch, Phase::Fetch);
-    let result = stage(wanted, location, transport, assets, &mut progress).await;
-    progress.end(result)
-}
-
-async fn stage(
-    wanted: &Wanted,
-    location: &Location,
-    transport: &Transport,
-    assets: &Path,
-    progress: &mut Progress,
-) -> Result<(), NodeError> {
-    let fetched = fetch::fetch(location, transport, assets).await?;
-    progress.report.archive_sha256 = Some(fetched.digest.hex());
-    progress.report.warnings.extend(fetched.warnings.iter().cloned());
-    progress.phase(Phase::Extract);
-    let mut archive = reopen(&fetched.file)?;
-    let binary = wanted.binary.as_str();
-    let program = archive::take(&mut archive, binary, &Bounds::default(), assets)?;
-    let program = note(progress, program);
-    elf::check(binary, &program.head, &platform(Path::new("/"))?)?;
-    let said = Note {
-        archive_sha256: fetched.digest.hex(),
-        binary_sha256: program.digest.hex(),
-        binary: binary.to_owned(),
-    };
-    let text = serde_json::to_string(&said).expect("strings only");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    let failed = |e| DurableError::io("set the mode of", program.file.path(), e);
-    program.file.file().set_permissions(mode).map_err(failed)?;
-    portolan_registry::durable::replace(assets, &assets.join(NOTE), text.as_bytes())?;
-    program.file.rename(&assets.join(binary))?;
-    progress.report.changed = true;
-    Ok(())
 }
 
 /// A digest that a person gave, or none where the text is empty.

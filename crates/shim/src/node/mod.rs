@@ -16,6 +16,7 @@
 //! | `preset` | kinds of nodes, as data, and how one is known |
 //! | `exec` | programs of the host |
 //! | `restart`, `ready` | the runtime started again, and asked what it knows |
+//! | `obtain`, `settle`, `progress` | the program had; a change made to hold, or undone; how it went |
 //! | `install`, `uninstall`, `verify` | all of it together |
 
 pub mod archive;
@@ -27,8 +28,10 @@ pub mod exec;
 pub mod fetch;
 pub mod install;
 mod lock;
+mod obtain;
 mod place;
 pub mod preset;
+mod progress;
 pub mod ready;
 pub mod request;
 pub mod restart;

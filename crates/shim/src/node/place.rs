@@ -46,7 +46,7 @@ impl PlaceError {
 /// Whether programs run where they would be put.
 pub(crate) fn check_directory(store: &Store<'_>) -> Result<(), PlaceError> {
     let here = store.here(&store.install_dir)?;
-    let there = here.ancestors().find(|dir| dir.exists()).unwrap_or(Path::new("/"));
+    let there = here.ancestors().find(|dir| dir.exists()).unwrap_or_else(|| Path::new("/"));
     let flags = rustix::fs::statvfs(there).map(|fs| fs.f_flag);
     if flags.is_ok_and(|flags| flags.contains(StatVfsMountFlags::NOEXEC)) {
         return Err(PlaceError::NoExec { path: store.install_dir.clone() });
@@ -59,29 +59,25 @@ pub(crate) fn path(install_dir: &str, name: &str, sha256: &str, binary: &str) ->
     format!("{install_dir}/{name}/{sha256}/{binary}")
 }
 
-/// Puts a program in its place; true where something changed. It must be in the state's `versions` before.
-pub(crate) fn put(
-    store: &mut Store<'_>,
-    program: TempFile,
-    digest: &Digest,
-    path: &str,
-) -> Result<bool, PlaceError> {
+/// Puts a program in its place. It must be in the state's `versions` before.
+pub(crate) fn put(store: &mut Store<'_>, program: TempFile, path: &str) -> Result<(), PlaceError> {
     let here = store.here(path)?;
-    if is_right(&here, digest) {
-        let mode = fs::metadata(&here).map(|m| m.mode() & 0o7777);
-        if mode.is_ok_and(|mode| mode == 0o755) {
-            return Ok(false);
-        }
-        let failed = |e| DurableError::io("set the mode of", &here, e);
-        store.disk.watch.before("set the mode of", &here);
-        fs::set_permissions(&here, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-        return Ok(true);
-    }
     let dir = path.rsplit_once('/').map_or(path, |(dir, _)| dir);
     store.ensure_dir(dir)?;
     store.disk.make_program(program.file(), program.path())?;
     store.disk.watch.before("rename to", &here);
-    program.rename(&here)?;
+    Ok(program.rename(&here)?)
+}
+
+/// Makes a placed program executable for all, whatever was done to it since; true where it was not.
+pub(crate) fn correct_mode(store: &Store<'_>, path: &str) -> Result<bool, PlaceError> {
+    let here = store.here(path)?;
+    let failed = |e| DurableError::io("set the mode of", &here, e);
+    if fs::metadata(&here).map_err(failed)?.mode() & 0o7777 == 0o755 {
+        return Ok(false);
+    }
+    store.disk.watch.before("set the mode of", &here);
+    fs::set_permissions(&here, fs::Permissions::from_mode(0o755)).map_err(failed)?;
     Ok(true)
 }
 

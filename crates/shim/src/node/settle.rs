@@ -4,7 +4,7 @@
 use std::time::{Duration, SystemTime};
 
 use super::config::{
-    Change, ConfigError, Loaded, Look, MAX_FILE, Version, handler_table, load, parse,
+    Change, ConfigError, Loaded, Look, MAX_FILE, Version, handler_table, load, parse, same_foreign,
 };
 use super::error::NodeError;
 use super::exec::{Context, ExecError};
@@ -113,17 +113,21 @@ impl Work<'_, '_> {
         Ok(settled)
     }
 
-    /// Writes down how files were, before they change. What an earlier run kept is older and counts.
+    /// Writes down how files were, before they change. What an earlier run kept is older and counts, unless
+    /// somebody has changed the file since: that must not be lost.
     fn remember(&mut self, changes: &[Change], owner: &str) -> Result<(), StateError> {
         let state = &mut self.store.state;
         for change in changes {
-            if !state.before.iter().any(|saved| saved.path == change.path) {
-                state.before.push(Saved { path: change.path.clone(), text: change.before.clone() });
+            let now = Saved { path: change.path.clone(), text: change.before.clone() };
+            match state.before.iter_mut().find(|saved| saved.path == change.path) {
+                Some(saved)
+                    if same_foreign(&saved.path, saved.text.as_deref(), now.text.as_deref()) => {}
+                Some(saved) => *saved = now,
+                None => state.before.push(now),
             }
-            if let Some(shim) = state.shims.get_mut(owner) {
-                if !shim.files.contains(&change.path) {
-                    shim.files.push(change.path.clone());
-                }
+            let shim = state.shims.get_mut(owner).filter(|shim| !shim.files.contains(&change.path));
+            if let Some(shim) = shim {
+                shim.files.push(change.path.clone());
             }
         }
         state.restart_due = true;

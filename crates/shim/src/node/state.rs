@@ -199,7 +199,7 @@ impl<'a> Store<'a> {
         let top = missing.last().map_or_else(|| here.join(CORNER), |dir| (*dir).to_path_buf());
         let aside = top.parent().unwrap_or(&top).join(COMING);
         let below = here.join(CORNER);
-        let below = below.strip_prefix(&top).unwrap_or(Path::new(""));
+        let below = below.strip_prefix(&top).unwrap_or_else(|_| Path::new(""));
         self.disk.remove_tree(&aside)?;
         let inner = aside.join(below);
         self.disk.watch.before("make the directory", &inner);

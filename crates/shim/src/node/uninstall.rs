@@ -4,10 +4,11 @@ use super::config;
 use super::disk::{Disk, Watch};
 use super::error::NodeError;
 use super::exec::Context;
-use super::install::{Node, Outcome, Progress, known_files, open_root, retire_upstream};
+use super::install::{Node, known_files, open_root, retire_upstream};
 use super::lock;
 use super::place;
 use super::preset::{DetectError, Site, detect};
+use super::progress::{Outcome, Progress};
 use super::ready::Expect;
 use super::request::Name;
 use super::settle::{self, Work};
@@ -52,8 +53,8 @@ async fn run(
                 progress.settled(settled);
             }
         }
-        // No runtime any more: nothing of it is configured.
-        Err(DetectError::NotFound) => {}
+        // No runtime any more, or a system that was never changed: nothing of it is configured.
+        Err(DetectError::NotFound | DetectError::Immutable { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     progress.phase(Phase::Place);

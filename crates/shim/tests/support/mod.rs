@@ -164,7 +164,7 @@ pub fn wanted(name: &str) -> Wanted {
 
 pub fn from(url: &str, digest: Option<Digest>) -> Source {
     let location = Location::new(url, digest, Rules::default()).unwrap();
-    Source::Location(location, transport())
+    Source::Location(Box::new(location), transport())
 }
 
 pub fn transport() -> Transport {

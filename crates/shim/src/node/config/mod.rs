@@ -19,6 +19,7 @@ mod version;
 pub use block::{Entry, add, blocks, remove};
 pub use error::ConfigError;
 pub use imports::{Loaded, load};
+pub(crate) use plan::same_foreign;
 pub use plan::{Change, Layout, Look, install, uninstall};
 pub use version::{Version, handler_table, parse};
 

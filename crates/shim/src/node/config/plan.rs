@@ -182,6 +182,15 @@ fn is_dropin(text: &str, name: &str, path: &str) -> bool {
     is_ours(text) && path.rsplit('/').next() == Some(&format!("portolan-{name}.toml"))
 }
 
+/// Whether two texts of a file differ by what is ours alone.
+pub(crate) fn same_foreign(path: &str, one: Option<&str>, other: Option<&str>) -> bool {
+    let foreign = |text: Option<&str>| {
+        let text = text.filter(|text| !is_ours(text)).unwrap_or_default();
+        block::foreign(path, text).unwrap_or_else(|_| text.to_owned())
+    };
+    foreign(one) == foreign(other)
+}
+
 /// What has to change so that the runtime is known as wanted, with its program at `program`.
 ///
 /// # Errors

@@ -138,7 +138,7 @@ type Found = (&'static Preset, String, Option<Daemon>);
 /// The daemon that runs pods. Where there are several, the special kinds come first, as in the table.
 fn from_running(root: &HostRoot, running: &[Daemon]) -> Option<Found> {
     let rank = |daemon: &&Daemon| {
-        let path = daemon.config.as_deref().unwrap_or(usual().config);
+        let path = daemon.config.as_deref().unwrap_or_else(|| usual().config);
         let known = PRESETS.iter().position(|preset| path.starts_with(preset.daemon_config));
         (known.unwrap_or(PRESETS.len()), daemon.pid)
     };

@@ -243,13 +243,9 @@ mod tests {
         let status = understand(answer, None);
         assert_eq!(status.handlers.into_iter().collect::<Vec<_>>(), ["runc", "spin", "wasm"]);
         assert_eq!(status.not_ready, None);
-        let mut answer = StatusResponse::default();
-        answer.status = Some(RuntimeStatus {
-            conditions: vec![RuntimeCondition {
-                kind: "RuntimeReady".into(),
-                ..Default::default()
-            }],
-        });
+        let ill = RuntimeCondition { kind: "RuntimeReady".into(), ..Default::default() };
+        let status = Some(RuntimeStatus { conditions: vec![ill] });
+        let answer = StatusResponse { status, ..Default::default() };
         assert!(understand(answer, None).not_ready.is_some());
     }
 }

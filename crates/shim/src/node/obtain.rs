@@ -1,0 +1,153 @@
+//! The program that is to be installed: out of an archive behind a URL, or as the stage without privilege
+//! left it.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use portolan_core::{Digest, HostPlatform};
+use portolan_host::Look as Machine;
+use portolan_registry::durable::{DurableError, TempFile};
+use serde::{Deserialize, Serialize};
+
+use super::archive::{self, Bounds, Program};
+use super::elf;
+use super::error::NodeError;
+use super::fetch::{self, Location, Transport};
+use super::progress::{Outcome, Progress};
+use super::request::Wanted;
+use crate::report::{Operation, Phase};
+
+/// What the fetching stage leaves beside the program.
+const NOTE: &str = ".portolan-fetched.json";
+
+/// Where the program comes from.
+#[derive(Debug, Clone)]
+pub enum Source {
+    /// An archive behind a URL.
+    Location(Box<Location>, Transport),
+    /// What the fetching stage left in a directory.
+    Assets(PathBuf),
+}
+
+/// What the fetching stage says of what it left.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Note {
+    archive_sha256: String,
+    binary_sha256: String,
+    binary: String,
+}
+
+/// The platform of a host: what its files and its kernel say, else that of the running kernel.
+pub(crate) fn platform(root: &Path) -> Result<HostPlatform, NodeError> {
+    let unknown = |e: Box<dyn std::error::Error + Send + Sync>| NodeError::Platform(e);
+    if root != Path::new("/") {
+        let there = Machine::at(root).ok().and_then(|machine| machine.host().platform().ok());
+        if let Some(platform) = there {
+            return Ok(platform);
+        }
+    }
+    let here = Machine::here().map_err(|e| unknown(e.into()))?;
+    here.host().platform().map_err(|e| unknown(e.into()))
+}
+
+/// The program, in a file of this process's own.
+pub(crate) async fn obtain(
+    wanted: &Wanted,
+    source: &Source,
+    progress: &mut Progress,
+) -> Result<Program, NodeError> {
+    let temp = std::env::temp_dir();
+    match source {
+        Source::Location(location, transport) => {
+            let fetched = fetch::fetch(location, transport, &temp).await?;
+            progress.report.archive_sha256 = Some(fetched.digest.hex());
+            progress.report.warnings.extend(fetched.warnings);
+            progress.phase(Phase::Extract);
+            let mut archive = reopen(&fetched.file)?;
+            let program =
+                archive::take(&mut archive, wanted.binary.as_str(), &Bounds::default(), &temp)?;
+            Ok(note(progress, program))
+        }
+        Source::Assets(dir) => {
+            progress.phase(Phase::Extract);
+            let path = dir.join(wanted.binary.as_str());
+            let missing = |source| NodeError::NoAssets { path: path.clone(), source };
+            let mut file = File::open(&path).map_err(missing)?;
+            let program =
+                archive::take(&mut file, wanted.binary.as_str(), &Bounds::default(), &temp)?;
+            check_note(dir, &path, &program.digest, progress)?;
+            Ok(note(progress, program))
+        }
+    }
+}
+
+fn note(progress: &mut Progress, program: Program) -> Program {
+    progress.report.binary_sha256 = Some(program.digest.hex());
+    program
+}
+
+pub(crate) fn reopen(file: &TempFile) -> Result<File, NodeError> {
+    let failed = |e| DurableError::Unreadable { path: file.path().to_owned(), source: e };
+    Ok(File::open(file.path()).map_err(failed)?)
+}
+
+/// Where the fetching stage was ours, it says what it left.
+fn check_note(
+    dir: &Path,
+    path: &Path,
+    digest: &Digest,
+    progress: &mut Progress,
+) -> Result<(), NodeError> {
+    let Ok(text) = std::fs::read(dir.join(NOTE)) else { return Ok(()) };
+    let Ok(note) = serde_json::from_slice::<Note>(&text) else { return Ok(()) };
+    if note.binary_sha256 != digest.hex() {
+        let (expected, actual) = (note.binary_sha256, digest.hex());
+        return Err(NodeError::Assets { path: path.to_owned(), expected, actual });
+    }
+    progress.report.archive_sha256 = Some(note.archive_sha256);
+    Ok(())
+}
+
+/// The stage that needs no privilege: fetches, checks, and leaves the program in `assets`.
+pub async fn fetch_stage(
+    wanted: &Wanted,
+    location: &Location,
+    transport: &Transport,
+    assets: &Path,
+) -> Outcome {
+    let mut progress = Progress::new(Operation::Fetch, Phase::Fetch);
+    let result = stage(wanted, location, transport, assets, &mut progress).await;
+    progress.end(result)
+}
+
+async fn stage(
+    wanted: &Wanted,
+    location: &Location,
+    transport: &Transport,
+    assets: &Path,
+    progress: &mut Progress,
+) -> Result<(), NodeError> {
+    let fetched = fetch::fetch(location, transport, assets).await?;
+    progress.report.archive_sha256 = Some(fetched.digest.hex());
+    progress.report.warnings.extend(fetched.warnings.iter().cloned());
+    progress.phase(Phase::Extract);
+    let mut archive = reopen(&fetched.file)?;
+    let binary = wanted.binary.as_str();
+    let program = archive::take(&mut archive, binary, &Bounds::default(), assets)?;
+    let program = note(progress, program);
+    elf::check(binary, &program.head, &platform(Path::new("/"))?)?;
+    let said = Note {
+        archive_sha256: fetched.digest.hex(),
+        binary_sha256: program.digest.hex(),
+        binary: binary.to_owned(),
+    };
+    let text = serde_json::to_string(&said).expect("strings only");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    let failed = |e| DurableError::io("set the mode of", program.file.path(), e);
+    program.file.file().set_permissions(mode).map_err(failed)?;
+    portolan_registry::durable::replace(assets, &assets.join(NOTE), text.as_bytes())?;
+    program.file.rename(&assets.join(binary))?;
+    progress.report.changed = true;
+    Ok(())
+}
