@@ -254,7 +254,7 @@ fn what_could_only_arrive_changed_is_refused() {
         ("\"dockerfile\" has a `$`", |world| {
             world.run["spec"]["paramValues"][0]["value"] = json!("$(params.token)");
             world.strategy["spec"]["steps"][0]["workingDir"] =
-                json!("/work/$(params['dockerfile'])");
+                json!("/dir/$(params['dockerfile'])");
         }),
         ("\"shp-source-context\" has a `$`", |world| {
             world.build["spec"]["source"]["contextDir"] = json!("a$b");
