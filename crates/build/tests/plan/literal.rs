@@ -250,7 +250,8 @@ fn an_artifact_is_named_as_it_was_written() {
 /// Pods replace variables in commands, arguments and variables, and nowhere else.
 #[test]
 fn what_could_only_arrive_changed_is_refused() {
-    let cases: [(&str, fn(&mut World)); 4] = [
+    type Change = fn(&mut World);
+    let cases: [(&str, Change); 4] = [
         ("\"dockerfile\" has a `$`", |world| {
             world.run["spec"]["paramValues"][0]["value"] = json!("$(params.token)");
             world.strategy["spec"]["steps"][0]["workingDir"] =
