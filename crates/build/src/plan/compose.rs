@@ -257,7 +257,7 @@ impl Composing<'_> {
             push,
             annotations: &self.effective.output.annotations,
             labels: &self.effective.output.labels,
-            timestamp: (self.timestamp.clone(), from),
+            timestamp: (self.timestamp, from),
             check_platform,
         }
     }

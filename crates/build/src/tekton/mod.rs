@@ -138,17 +138,67 @@ fn reference(prefix: &str, task: &str, result: &str) -> String {
     format!("{prefix}$(tasks.{task}.results.{result})")
 }
 
+/// Values with variables of pods in them, which Tekton takes for references. In a TaskRun they stand where it does
+/// not look; in a task of a pipeline its webhook refuses what it does not know, so they are passed in from outside.
+#[derive(Debug, Default)]
+struct Hoisted(Vec<Json>);
+
+impl Hoisted {
+    fn value(&mut self, value: &Value) -> Json {
+        let looks = |text: &String| text.contains("$(");
+        match value {
+            Value::Text(text) if looks(text) => {
+                let name = self.add(json!(text));
+                json!(format!("$(params.{name})"))
+            }
+            Value::List(items) if items.iter().any(looks) => {
+                let name = self.add(json!(items));
+                json!([format!("$(params.{name}[*])")])
+            }
+            other => literal(other),
+        }
+    }
+
+    fn add(&mut self, value: Json) -> String {
+        let at = match self.0.iter().position(|known| *known == value) {
+            Some(at) => at,
+            None => {
+                self.0.push(value);
+                self.0.len() - 1
+            }
+        };
+        format!("shp-value-{}", at + 1)
+    }
+
+    fn declarations(&self) -> Vec<Json> {
+        let kind = |value: &Json| if value.is_array() { "array" } else { "string" };
+        let named = self.0.iter().enumerate();
+        named
+            .map(|(at, value)| json!({ "name": format!("shp-value-{}", at + 1), "type": kind(value) }))
+            .collect()
+    }
+
+    fn values(&self) -> Vec<Json> {
+        let named = self.0.iter().enumerate();
+        named
+            .map(|(at, value)| json!({ "name": format!("shp-value-{}", at + 1), "value": value }))
+            .collect()
+    }
+}
+
 fn pipeline_run(plan: &Plan, phases: &Phases) -> Json {
+    let mut hoisted = Hoisted::default();
     let mut tasks = Vec::new();
     let source = phases.source.as_ref().map(|task| task.name.as_str());
-    tasks.extend(phases.source.iter().map(|task| pipeline_task(task, &[])));
+    tasks.extend(phases.source.iter().map(|task| pipeline_task(task, &[], &mut hoisted)));
     let before: Vec<&str> = source.into_iter().collect();
     for platform in &phases.platforms {
-        tasks.push(pipeline_task(&platform.task, &before));
+        tasks.push(pipeline_task(&platform.task, &before, &mut hoisted));
     }
     let builds: Vec<&str> = phases.platforms.iter().map(|p| p.task.name.as_str()).collect();
-    tasks.push(pipeline_task(&phases.index, &builds));
-    let finally: Vec<Json> = phases.prune.iter().map(|task| pipeline_task(task, &[])).collect();
+    tasks.push(pipeline_task(&phases.index, &builds, &mut hoisted));
+    let finally: Vec<Json> =
+        phases.prune.iter().map(|task| pipeline_task(task, &[], &mut hoisted)).collect();
     let pods: Vec<Json> = phases
         .platforms
         .iter()
@@ -159,6 +209,7 @@ fn pipeline_run(plan: &Plan, phases: &Phases) -> Json {
         })
         .collect();
     object([
+        ("params", json!(hoisted.values())),
         (
             "taskRunTemplate",
             object([
@@ -172,6 +223,7 @@ fn pipeline_run(plan: &Plan, phases: &Phases) -> Json {
         (
             "pipelineSpec",
             object([
+                ("params", json!(hoisted.declarations())),
                 ("workspaces", json!([{ "name": "source" }])),
                 ("results", json!(pipeline_results(phases))),
                 ("tasks", json!(tasks)),
@@ -181,13 +233,13 @@ fn pipeline_run(plan: &Plan, phases: &Phases) -> Json {
     ])
 }
 
-fn pipeline_task(task: &Task, after: &[&str]) -> Json {
+fn pipeline_task(task: &Task, after: &[&str], hoisted: &mut Hoisted) -> Json {
     let params: Vec<Json> = task
         .params
         .iter()
         .filter_map(|param| {
             let value = param.value.as_ref()?;
-            Some(json!({ "name": param.name, "value": literal(value) }))
+            Some(json!({ "name": param.name, "value": hoisted.value(value) }))
         })
         .collect();
     let workspaces = match task.workspace {

@@ -141,7 +141,8 @@ fn every_field_of_a_run_is_kept_and_what_is_wrong_is_refused() -> Result<()> {
     for (spec, told) in [
         (json!({"build": null}), "build"),
         (json!({"state": "Paused"}), "Paused"),
-        (json!({"source": {"type": "Git", "git": {"url": "a"}}}), "Git"),
+        (json!({"source": {"type": "Git"}}), "Git"),
+        (json!({"source": {"type": "Local", "git": {"url": "a"}}}), "spec.source.git"),
         (json!({"timeout": 5}), "timeout"),
         (json!({"paramValues": [{"value": "x"}]}), "name"),
         (json!({"output": {"multiArch": {"platforms": [linux]}}}), "imagePlatformClass"),
@@ -210,7 +211,7 @@ fn every_field_of_a_strategy_is_kept_and_what_is_wrong_is_refused() -> Result<()
             assert!(said.code != Some(0) && said.stderr.contains(told), "{kind} {change}\n{said}");
         }
     }
-    Testbed::get().kubectl(&["delete", "clusterbuildstrategy", name]).map(drop)
+    Ok(())
 }
 
 #[test]
