@@ -164,7 +164,7 @@ fn follow_items(items: &[syn::Item], file: &Path, dir: &Path, seen: &mut BTreeSe
         let given = module.attrs.iter().find_map(|attribute| match &attribute.meta {
             syn::Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
                 syn::Expr::Lit(syn::ExprLit { lit: syn::Lit::Str(path), .. }) => {
-                    Some(file.parent().expect("a file has a folder").join(path.value()))
+                    Some(plain(&file.parent().expect("a file has a folder").join(path.value())))
                 }
                 _ => None,
             },
@@ -178,6 +178,18 @@ fn follow_items(items: &[syn::Item], file: &Path, dir: &Path, seen: &mut BTreeSe
             None => follow(&nested, &dir.join(&name), seen),
         }
     }
+}
+
+/// The same file by its shortest name, so that it is the one that a listing of its folder has.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            std::path::Component::ParentDir => assert!(plain.pop(), "{}", path.display()),
+            part => plain.push(part),
+        }
+    }
+    plain
 }
 
 fn rust_files(dir: &Path, out: &mut BTreeSet<PathBuf>) {
