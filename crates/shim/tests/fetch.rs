@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::time::{Duration, Instant};
 
 use portolan_core::Digest;
-use portolan_shim::node::fetch::{FetchError, Fetched, Location, Rules, Transport, fetch};
+use portolan_shim::node::fetch::{FetchError, Fetched, Location, Transport, fetch};
 use portolan_shim::report::Reason;
+use portolan_shim::resolve::Policy;
 use support::server::{Answer, Server};
 use support::{Tree, archive, from, ok, program, transport, wanted};
 
@@ -19,7 +20,7 @@ async fn get(
     transport: &Transport,
 ) -> Result<Vec<u8>, FetchError> {
     let temp = tempfile::tempdir().unwrap();
-    let location = Location::new(url, digest, Rules::default()).unwrap();
+    let location = Location::new(url, digest, Policy::default()).unwrap();
     let result = fetch(&location, transport, temp.path()).await;
     let bytes = result.map(|Fetched { file, digest, bytes, .. }| {
         let mode = fs::metadata(file.path()).unwrap().permissions().mode();
@@ -173,7 +174,7 @@ async fn the_stage_without_privilege_hands_over() {
     let server = Server::file(bytes.clone());
     let assets = tempfile::tempdir().unwrap();
     let location =
-        Location::new(&server.url, Some(Digest::sha256(&bytes)), Rules::default()).unwrap();
+        Location::new(&server.url, Some(Digest::sha256(&bytes)), Policy::default()).unwrap();
     ok(portolan_shim::node::install::fetch_stage(
         &wanted("spin"),
         &location,

@@ -4,30 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use portolan_shim::node::NodeError;
-use portolan_shim::node::fetch::{Location, MAX_BYTES, Rules, Transport};
+use portolan_shim::node::fetch::{Location, MAX_BYTES, Transport};
 use portolan_shim::node::install::digest;
-use portolan_shim::node::request::{Enforcement, Options, Wanted};
-
-/// What policy makes of something that is allowed and not good.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(super) enum Policy {
-    /// Say nothing
-    Off,
-    /// Say so
-    Warn,
-    /// Refuse it
-    Enforce,
-}
-
-impl From<Policy> for Enforcement {
-    fn from(policy: Policy) -> Self {
-        match policy {
-            Policy::Off => Self::Off,
-            Policy::Warn => Self::Warn,
-            Policy::Enforce => Self::Enforce,
-        }
-    }
-}
+use portolan_shim::node::request::{Options, Wanted};
+use portolan_shim::resolve::{Policy, Requirement};
 
 // How an archive is fetched. No documentation: clap would give it to the commands.
 #[derive(Debug, clap::Args)]
@@ -38,12 +18,12 @@ pub(super) struct Fetching {
     /// What the archive must hash to: 64 hexadecimal digits
     #[arg(long, value_name = "HEX", env = "SHIM_SHA256")]
     sha256: Option<String>,
-    /// What to do without a digest
-    #[arg(long, value_enum, default_value_t = Policy::Warn, value_name = "POLICY")]
-    require_digest: Policy,
-    /// What to do with plain http
-    #[arg(long, value_enum, default_value_t = Policy::Warn, value_name = "POLICY")]
-    require_https: Policy,
+    /// Whether the archive needs a digest: off, warn or enforce
+    #[arg(long, value_name = "HOW", default_value = "warn", env = "PORTOLAN_REQUIRE_DIGEST")]
+    require_digest: Requirement,
+    /// Whether it needs https: off, warn or enforce
+    #[arg(long, value_name = "HOW", default_value = "warn", env = "PORTOLAN_REQUIRE_HTTPS")]
+    require_https: Requirement,
     /// Refuse archives with more bytes
     #[arg(long, value_name = "BYTES", default_value_t = MAX_BYTES)]
     max_bytes: u64,
@@ -66,9 +46,10 @@ pub(super) struct Fetching {
 
 impl Fetching {
     pub(super) fn location(&self, location: &str) -> Result<Location, NodeError> {
-        let rules = Rules { digest: self.require_digest.into(), https: self.require_https.into() };
+        let policy =
+            Policy { require_digest: self.require_digest, require_https: self.require_https };
         let digest = digest(self.sha256.as_deref())?;
-        Ok(Location::new(location, digest, rules)?)
+        Ok(Location::new(location, digest, policy)?)
     }
 
     pub(super) fn transport(&self) -> Transport {

@@ -217,18 +217,6 @@ impl Wanted {
     }
 }
 
-/// What policy makes of something that is allowed and not good.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Enforcement {
-    /// Nothing is said.
-    Off,
-    /// It is said.
-    #[default]
-    Warn,
-    /// It is refused.
-    Enforce,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan_core::Digest;
-use portolan_shim::node::fetch::{Location, Rules, Transport};
+use portolan_shim::node::fetch::{Location, Transport};
 use portolan_shim::node::install::{Node, Outcome, Restart, Source};
 use portolan_shim::node::preset::Overrides;
 use portolan_shim::node::request::{Options, Wanted};
+use portolan_shim::resolve::Policy;
 
 pub const MAIN: &str = "etc/containerd/config.toml";
 
@@ -163,7 +164,7 @@ pub fn wanted(name: &str) -> Wanted {
 }
 
 pub fn from(url: &str, digest: Option<Digest>) -> Source {
-    let location = Location::new(url, digest, Rules::default()).unwrap();
+    let location = Location::new(url, digest, Policy::default()).unwrap();
     Source::Location(Box::new(location), transport())
 }
 

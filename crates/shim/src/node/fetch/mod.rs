@@ -17,7 +17,7 @@ use portolan_registry::client::{
 };
 use portolan_registry::durable::{DurableError, TempFile};
 
-pub use location::{Location, Rules};
+pub use location::Location;
 
 use crate::report::Reason;
 
