@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use super::busy::once_not_busy;
 use super::skip::skip;
-
-#[path = "../common/busy.rs"]
-mod busy;
 
 /// A small tmpfs below a temporary directory, gone when dropped.
 pub struct Mount {
@@ -45,7 +43,7 @@ impl Drop for Mount {
 }
 
 fn run(command: &mut Command) {
-    let output = busy::once_not_busy(command);
+    let output = once_not_busy(command);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {}: {said}", output.status);
 }

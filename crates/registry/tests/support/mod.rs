@@ -3,6 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its own part of this")]
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "this is test code")]
 
+#[path = "../common/busy.rs"]
+pub(crate) mod busy;
 pub mod disk;
 pub mod docker_registry;
 pub mod embedded;

@@ -22,7 +22,7 @@ use crate::support::tarball::{Holes, Item, Tarball};
 #[allow(unreachable_pub, reason = "it is public to the tests of its own crate")]
 #[path = "../../../registry/tests/support/disk.rs"]
 mod disk;
-use crate::ext4_support::skip;
+use crate::ext4_support::{busy, skip};
 
 /// A good layer below a bad one.
 fn refused(media_type: &str, blob: Vec<u8>, diff_id: Digest) -> BuildError {

@@ -15,7 +15,7 @@ use portolan_rootdisk::tree::{
 
 #[allow(unreachable_pub, reason = "it is public to the tests of its own crate")]
 #[path = "../../../registry/tests/common/busy.rs"]
-mod busy;
+pub(crate) mod busy;
 #[path = "../../../registry/tests/common/skip.rs"]
 pub(crate) mod skip;
 
