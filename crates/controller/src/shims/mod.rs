@@ -23,6 +23,8 @@ mod job;
 mod outcome;
 mod plan;
 mod record;
+#[cfg(test)]
+mod rollout_tests;
 mod settings;
 #[cfg(test)]
 mod simulation;

@@ -22,7 +22,7 @@ use super::facts::{End, JobFacts, NodeFacts};
 use super::identity::{Identity, Operation};
 use super::job;
 use super::outcome::Outcome;
-use super::record::{Failed, NodePatch};
+use super::record::{Bare, Failed, NodePatch};
 use super::settings::Settings;
 
 pub(crate) use heard::{Done, Gone, Heard};
@@ -344,7 +344,11 @@ impl Planner {
             name,
             spec: &shim.spec,
             deleting: shim.metadata.deletion_timestamp.is_some(),
-            bare: self.settings.bare_labels && !selects,
+            bare: match (selects, self.settings.bare_labels) {
+                (true, _) => Bare::Leave,
+                (false, true) => Bare::Write,
+                (false, false) => Bare::Remove,
+            },
             policy: self.settings.policy,
             deadline_seconds: self.settings.deadline_seconds,
         }
