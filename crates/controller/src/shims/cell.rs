@@ -13,6 +13,16 @@ use super::record::{
     self, Applied, Bare, Begun, Carried, Failed, Marks, NodePatch, Record, carried,
 };
 
+/// What was seen of a Shim on a node besides what the node itself says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) jobs: &'a [&'a JobFacts],
+    /// Why Jobs failed, by their UIDs.
+    pub(crate) outcomes: &'a HashMap<String, Outcome>,
+    /// What the server did not take.
+    pub(crate) rejected: Option<&'a Failed>,
+}
+
 /// What is looked at of a Shim.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct View<'a> {
@@ -123,17 +133,11 @@ fn goal(view: &View<'_>, node: &NodeFacts) -> Goal {
 }
 
 /// Looks at one Shim on one node; nothing where it has nothing to do with it.
-pub(crate) fn decide(
-    view: &View<'_>,
-    node: &NodeFacts,
-    jobs: &[&JobFacts],
-    outcomes: &HashMap<String, Outcome>,
-    now: i64,
-) -> Option<Cell> {
+pub(crate) fn decide(view: &View<'_>, node: &NodeFacts, seen: &Seen<'_>, now: i64) -> Option<Cell> {
     let goal = goal(view, node);
     let marks = view.marks();
     let was = carried(node, &marks);
-    if matches!((&goal, &was), (Goal::Nothing, Carried::Nothing)) && jobs.is_empty() {
+    if matches!((&goal, &was), (Goal::Nothing, Carried::Nothing)) && seen.jobs.is_empty() {
         return None;
     }
     let record = match &was {
@@ -154,8 +158,11 @@ pub(crate) fn decide(
         wake: None,
         warnings: Vec::new(),
     };
-    look_at_jobs(&mut cell, &goal, node, jobs, outcomes, (now, view.deadline_seconds));
+    look_at_jobs(&mut cell, &goal, node, seen, (now, view.deadline_seconds));
     give_up(&mut cell, &goal);
+    if let Some(failed) = seen.rejected {
+        reject(&mut cell, failed);
+    }
     let kept = cell.carries.then_some(&cell.record);
     cell.patch = match &was {
         Carried::Ours(_) => record::patch(node, &marks, kept),
@@ -175,12 +182,11 @@ fn look_at_jobs(
     cell: &mut Cell,
     goal: &Goal,
     node: &NodeFacts,
-    jobs: &[&JobFacts],
-    outcomes: &HashMap<String, Outcome>,
+    seen: &Seen<'_>,
     (now, deadline): (i64, i64),
 ) {
     let begun = cell.record.begun.clone();
-    for job in jobs {
+    for job in seen.jobs {
         let of = &job.identity;
         let announced = of.node_uid == node.uid
             && begun.as_ref().is_some_and(|begun| {
@@ -191,7 +197,7 @@ fn look_at_jobs(
             // Whatever was not announced, or is of another machine, says nothing of this one.
             Some(_) if !announced => {}
             Some(End::Complete) => succeeded(cell, node, begun.as_ref()),
-            Some(End::Failed { .. }) => match outcomes.get(&job.uid) {
+            Some(End::Failed { .. }) => match seen.outcomes.get(&job.uid) {
                 Some(outcome) => failed(cell, of.operation, &of.hash, outcome, now),
                 None => {
                     cell.busy = true;
@@ -208,13 +214,24 @@ fn look_at_jobs(
             }
             None => {
                 cell.busy = true;
-                cell.wake = Some(job.created + deadline + GRACE_SECONDS + 1);
+                cell.wake = Some(job.since + deadline + GRACE_SECONDS + 1);
                 if !job.deleting && (!announced || is_obsolete(goal, of.operation, &of.hash)) {
                     cell.kill.push((job.name.clone(), job.uid.clone()));
                 }
             }
         }
     }
+}
+
+/// What was to begin was not taken by the server. Nothing was done on the node.
+fn reject(cell: &mut Cell, failed: &Failed) {
+    let of = |begun: &Begun| failed.is_of(begun.operation, &begun.hash);
+    if cell.busy || cell.record.begun.as_ref().is_some_and(|begun| !of(begun)) {
+        return;
+    }
+    cell.record.begun = None;
+    cell.record.failed = Some(failed.clone());
+    cell.failure = Some(failed.clone());
 }
 
 /// Something was begun that nobody wants any more, and that has left no result: how far it came nobody knows, so
@@ -373,7 +390,7 @@ fn try_for(
         if failed.permanent {
             return;
         }
-        if now < failed.retry_at() {
+        if failed.waits(now) {
             cell.wake = Some(failed.retry_at());
             return;
         }

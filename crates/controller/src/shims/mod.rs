@@ -13,6 +13,8 @@
 //! | `apply`, `wire` | requests, watches, and the loop |
 //! | `upstream` | what must be there, and who must not |
 
+#[cfg(test)]
+mod answer_tests;
 mod apply;
 mod budget;
 mod cell;

@@ -13,7 +13,7 @@ pub(crate) struct Outcome {
 }
 
 /// What is kept of a message: it is written on nodes, and once more for each Shim.
-const MAX_MESSAGE: usize = 300;
+pub(crate) const MAX_MESSAGE: usize = 300;
 
 impl Outcome {
     fn new(reason: &str, message: &str, permanent: bool) -> Self {

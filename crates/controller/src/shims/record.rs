@@ -83,6 +83,12 @@ impl Failed {
         self.at + doubled.min(LONGEST_PAUSE)
     }
 
+    /// Whether its time has not come. What would take longer than any pause was written by another clock.
+    pub(crate) fn waits(&self, now: i64) -> bool {
+        let at = self.retry_at();
+        now < at && at <= now + LONGEST_PAUSE
+    }
+
     /// Whether it is this that failed.
     pub(crate) fn is_of(&self, operation: Operation, hash: &str) -> bool {
         self.operation == operation && self.hash == hash
@@ -222,6 +228,8 @@ mod tests {
         let pauses: Vec<i64> = (1..9).map(|times| failed(times).retry_at() - 100).collect();
         assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
         assert_eq!(failed(u32::MAX).retry_at(), 1900);
+        assert!(failed(1).waits(129) && !failed(1).waits(130));
+        assert!(!failed(1).waits(130 - LONGEST_PAUSE - 1), "the clock was set back");
     }
 
     #[test]

@@ -164,7 +164,9 @@ impl Planner {
                 () if written => {}
                 () if same => effects.push(one.effect.clone()),
                 // By then it would have been heard of.
-                () if now >= one.until => drop(self.starting.remove(&node)),
+                () if now >= one.until || one.until > now + UNSURE => {
+                    drop(self.starting.remove(&node))
+                }
                 () => drop(self.timers.insert((one.until, key))),
             }
         }
@@ -243,6 +245,8 @@ impl Planner {
             until: now + UNSURE,
         };
         self.starting.insert(one.node.clone(), starting);
+        // What is announced says so, too.
+        self.rejected.remove(&one.node);
         Some(effect)
     }
 }

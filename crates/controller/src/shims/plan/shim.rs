@@ -138,7 +138,8 @@ impl Planner {
     /// Whether the last status is long enough ago. If not, it is looked at again.
     fn may_report(&mut self, name: &str, now: i64) -> bool {
         let next = self.status_at.get(name).map_or(i64::MIN, |at| at + STATUS_PAUSE);
-        if now < next {
+        // Further away than any pause: the clock was set back.
+        if now < next && next <= now + STATUS_PAUSE {
             self.timers.insert((next, Key::Shim(name.to_owned())));
             return false;
         }
