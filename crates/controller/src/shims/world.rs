@@ -340,6 +340,35 @@ impl World {
         planner
     }
 
+    /// Lists a kind anew, as when a watch breaks off: what went meanwhile is not told one by one.
+    pub(super) fn relist(&mut self, kind: usize, planner: &mut Planner) {
+        self.events[kind].clear();
+        let all = match kind {
+            0 => {
+                self.nodes
+                    .values()
+                    .for_each(|one| planner.hear(Heard::Node(Box::new(one.clone()))));
+                Heard::Nodes(self.nodes.keys().cloned().collect())
+            }
+            1 => {
+                self.jobs.values().for_each(|one| planner.hear(Heard::Job(Box::new(one.clone()))));
+                Heard::Jobs(self.jobs.keys().cloned().collect())
+            }
+            2 => {
+                self.shims
+                    .values()
+                    .for_each(|one| planner.hear(Heard::Shim(Box::new(one.clone()))));
+                Heard::Shims(self.shims.keys().cloned().collect())
+            }
+            _ => {
+                let classes = self.classes.values();
+                classes.for_each(|one| planner.hear(Heard::Class(Box::new(one.clone()))));
+                Heard::Classes(self.classes.keys().cloned().collect())
+            }
+        };
+        planner.hear(all);
+    }
+
     /// Lets the planner hear and act, without faults, until nothing more comes of it.
     pub(super) fn settle(&mut self, planner: &mut Planner) -> Vec<Effect> {
         let mut all = Vec::new();

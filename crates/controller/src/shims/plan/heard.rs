@@ -97,27 +97,43 @@ impl Planner {
                     self.all_shims_dirty();
                 }
             }
-            // What a list does not name may have been made after it, so it is forgotten and not buried.
-            Heard::Nodes(there) => {
-                let gone = self.nodes.keys().filter(|name| !there.contains(*name));
-                gone.cloned()
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .for_each(|name| self.forget_node(name));
-            }
-            Heard::Jobs(there) => {
-                let gone = self.jobs.keys().filter(|name| !there.contains(*name));
-                gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_job(name));
-            }
-            Heard::Shims(there) => {
-                let gone = self.shims.keys().filter(|name| !there.contains(*name));
-                gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_shim(name));
-            }
+            Heard::Nodes(there) => self.only_nodes(&there),
+            Heard::Jobs(there) => self.only_jobs(&there),
+            Heard::Shims(there) => self.only_shims(&there),
             Heard::Classes(there) => {
                 self.classes.retain(|name, _| there.contains(name));
                 self.all_shims_dirty();
             }
         }
+    }
+
+    fn only_nodes(&mut self, there: &BTreeSet<String>) {
+        let gone = self.nodes.iter().filter(|(name, _)| !there.contains(*name));
+        let gone: Vec<_> =
+            gone.map(|(name, node)| (name.clone(), node.value.uid.clone())).collect();
+        for (name, uid) in gone {
+            self.forget_node(name);
+            self.graves.bury(uid);
+        }
+    }
+
+    /// Unlike others, a Job may be known from the answer to its making alone, and be younger than the list: it is
+    /// forgotten then, and heard of again. One that is being deleted may be buried.
+    fn only_jobs(&mut self, there: &BTreeSet<String>) {
+        let gone = self.jobs.iter().filter(|(name, _)| !there.contains(*name));
+        let gone: Vec<_> = gone.map(|(name, job)| (name.clone(), job.value.uid.clone())).collect();
+        for (name, uid) in gone {
+            self.forget_job(&name);
+            if self.busy.contains(&Key::Job(name)) {
+                self.graves.bury(uid);
+            }
+        }
+    }
+
+    fn only_shims(&mut self, there: &BTreeSet<String>) {
+        let gone = self.shims.keys().filter(|name| !there.contains(*name));
+        // One that cannot be read is not listed either, and may be put right.
+        gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_shim(name));
     }
 
     fn hear_node(&mut self, node: Node) {
