@@ -52,7 +52,7 @@ impl Planner {
     /// Lets as many begin as there is room for.
     pub(super) fn begin(&mut self, now: i64, effects: &mut Vec<Effect>) {
         let written: BTreeSet<Key> = effects.iter().filter_map(Effect::key).collect();
-        self.begin_again(now, effects);
+        self.begin_again(now, &written, effects);
         let cap = self.settings.max_in_flight.of(self.nodes.len());
         let going = self.going(now);
         let occupied: BTreeSet<&str> = going.iter().map(|one| one.node.as_str()).collect();
@@ -144,7 +144,7 @@ impl Planner {
 
     /// What was told to begin and not answered may have begun, so it holds its place. It is said again in the same
     /// words: the server knows by the name whether it is there.
-    fn begin_again(&mut self, now: i64, effects: &mut Vec<Effect>) {
+    fn begin_again(&mut self, now: i64, written: &BTreeSet<Key>, effects: &mut Vec<Effect>) {
         let lost: Vec<String> = self.starting.keys().cloned().collect();
         for node in lost {
             let key = Key::Node(node.clone());
@@ -159,9 +159,8 @@ impl Planner {
             let want = cell.and_then(|cell| cell.want.as_ref());
             let same =
                 want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
-            let written = effects.iter().any(|effect| effect.key().as_ref() == Some(&key));
             match () {
-                () if written => {}
+                () if written.contains(&key) => {}
                 () if same => effects.push(one.effect.clone()),
                 // By then it would have been heard of.
                 () if now >= one.until || one.until > now + UNSURE => {
