@@ -44,9 +44,14 @@ pub enum PrerequisiteError {
     },
     /// Two would do the same work.
     #[error(
-        "another controller serves these resources: {0}; scale it to 0 and wait for its lease to end, or start with --takeover"
+        "another controller serves these resources: {who}; scale it to 0 and wait for its lease to end, or start with {flag}"
     )]
-    Served(String),
+    Served {
+        /// In words.
+        who: String,
+        /// What takes over nevertheless.
+        flag: &'static str,
+    },
     /// It cannot be found out.
     #[error("the cluster does not say what is installed: {step}")]
     Request {
@@ -61,6 +66,16 @@ pub enum PrerequisiteError {
 impl PrerequisiteError {
     pub(crate) fn at(step: &'static str) -> impl FnOnce(kube::Error) -> Self {
         move |source| Self::Request { step, source: Box::new(source) }
+    }
+
+    /// Whether the cluster says so, and would say so again: what may pass is no reason to do without.
+    pub(crate) fn is_answer(&self) -> bool {
+        match self {
+            Self::Missing { .. } | Self::Served { .. } => true,
+            Self::Request { source, .. } => {
+                matches!(&**source, kube::Error::Api(told) if told.code == 403)
+            }
+        }
     }
 }
 
@@ -99,7 +114,7 @@ pub(crate) async fn alone(client: &Client) -> Result<(), PrerequisiteError> {
     let leases = leases.list(&named(LEASE)).await;
     let leases = leases.map_err(PrerequisiteError::at("leases of other controllers"))?.items;
     match served(&deployments, &leases, Timestamp::now()) {
-        Some(who) => Err(PrerequisiteError::Served(who)),
+        Some(who) => Err(PrerequisiteError::Served { who, flag: "--takeover" }),
         None => Ok(()),
     }
 }

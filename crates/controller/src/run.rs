@@ -207,7 +207,8 @@ struct Serves {
 }
 
 /// Looks whether the cluster has what is needed. What was asked for by name must be possible; where nobody asked,
-/// what is not possible is told and left out, unless nothing is left.
+/// what is not possible is told and left out, unless nothing is left. What may pass (a server that is away) ends
+/// the process, and the next one asks again.
 async fn check(client: &Client, settings: &Settings) -> Result<Serves, RunError> {
     let builds = match settings.builds {
         true => Some(builds_possible(client, settings.takeover).await),
@@ -225,12 +226,18 @@ fn serves(
     shims: Option<Result<(), RunError>>,
     optional: bool,
 ) -> Result<Serves, RunError> {
-    let mut trouble = None;
+    let (mut trouble, mut passing) = (None, false);
     let mut possible = |what: &str, found: Option<Result<(), RunError>>| match found {
         None => false,
         Some(Ok(())) => true,
         Some(Err(error)) => {
-            if optional {
+            let answer =
+                matches!(&error, RunError::Prerequisite(prerequisite) if prerequisite.is_answer());
+            if !answer && !passing {
+                passing = true;
+                trouble = None;
+            }
+            if optional && answer {
                 let error = chain(&error);
                 tracing::warn!(what, error, "not served; --serve says what has to be");
             }
@@ -240,7 +247,9 @@ fn serves(
     };
     let serves = Serves { builds: possible("builds", builds), shims: possible("shims", shims) };
     match trouble {
-        Some(error) if !optional || serves == (Serves { builds: false, shims: false }) => {
+        Some(error)
+            if passing || !optional || serves == (Serves { builds: false, shims: false }) =>
+        {
             Err(error)
         }
         _ => Ok(serves),
@@ -260,7 +269,7 @@ async fn shims_possible(client: &Client, takeover: bool) -> Result<(), RunError>
 /// Another controller is no reason to stop where taking over was asked for.
 fn unless(takeover: bool, alone: Result<(), PrerequisiteError>) -> Result<(), RunError> {
     match alone {
-        Err(PrerequisiteError::Served(who)) if takeover => {
+        Err(PrerequisiteError::Served { who, .. }) if takeover => {
             tracing::warn!(who, "another controller is there; taking over as asked");
             Ok(())
         }
@@ -353,7 +362,17 @@ mod tests {
 
     #[test]
     fn what_was_asked_for_must_be_possible_and_what_was_not_is_left_out() {
-        let no = || Some(Err(RunError::WorkEnded));
+        let asked = |code| {
+            let told = kube::core::Status { code, ..Default::default() };
+            let error = kube::Error::Api(Box::new(told));
+            Some(Err(RunError::Prerequisite(PrerequisiteError::at("it")(error))))
+        };
+        let no = || {
+            let (who, flag) = ("Deployment x".to_owned(), "--shim-takeover");
+            let error = PrerequisiteError::Served { who, flag };
+            assert!(error.to_string().ends_with("start with --shim-takeover"), "{error}");
+            Some(Err(RunError::Prerequisite(error)))
+        };
         let yes = || Some(Ok(()));
         let both = |builds, shims| Some(Serves { builds, shims });
         for (builds, shims, optional, expected) in [
@@ -363,6 +382,10 @@ mod tests {
             (no(), yes(), true, both(false, true)),
             (no(), no(), true, None),
             (None, yes(), false, both(false, true)),
+            (yes(), asked(403), true, both(true, false)),
+            (yes(), asked(503), true, None),
+            (asked(503), yes(), true, None),
+            (no(), asked(503), true, None),
         ] {
             assert_eq!(serves(builds, shims, optional).ok(), expected);
         }

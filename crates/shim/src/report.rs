@@ -84,13 +84,13 @@ pub enum Reason {
 }
 
 impl Reason {
-    /// Whether the same request would fail the same way again: no retry until it changes.
+    /// Whether the same request would fail the same way again: no retry until it changes. What was rolled back is
+    /// among it: every try starts the runtime again, under the pods of others.
     #[must_use]
     pub const fn is_permanent(self) -> bool {
         !matches!(
             self,
             Self::DownloadFailed
-                | Self::RolledBack
                 | Self::RuntimeDown
                 | Self::Locked
                 | Self::HostTrouble
@@ -207,5 +207,6 @@ mod tests {
     fn what_may_pass_is_tried_again_and_what_cannot_is_not() {
         assert!(!Reason::DownloadFailed.is_permanent());
         assert!(Reason::DigestMismatch.is_permanent());
+        assert!(Reason::RolledBack.is_permanent(), "each try starts the runtime again");
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use portolan_api::ResourceExt as _;
 use portolan_api::shim::Shim;
-use portolan_shim::resolve::{self, Artifact, Policy, Requirement};
+use portolan_shim::resolve::{self, Policy, Requirement};
 use serde::Serialize;
 
 use super::nodes::{self, Node};
@@ -58,6 +58,10 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     Ok(if refused { Exit::No } else { Exit::Ok })
 }
 
+/// The controller's own where nobody sets another.
+const POLICY: Policy =
+    Policy { require_digest: Requirement::Warn, require_https: Requirement::Warn };
+
 fn selects(shim: &Shim, node: &Node) -> bool {
     let selector = shim.spec.node_selector.iter().flatten();
     selector.into_iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
@@ -78,16 +82,20 @@ fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
     let row = |node: &Node| {
         let facts = facts(node);
         let found = resolve::resolve(&shim.name_any(), &shim.spec, &facts);
-        let (artifact, error) = match found {
-            Ok(artifact) => (Some(artifact), None),
-            Err(refusal) => (None, Some(refusal.to_string())),
+        // As the controller does, so that the two cannot disagree. What is refused is still shown as it was found.
+        let (location, sha256, error) = match found {
+            Err(refusal) => (None, None, Some(refusal.to_string())),
+            Ok(artifact) => match resolve::admit(&artifact, &POLICY) {
+                Ok(admitted) => (Some(admitted.location), admitted.sha256, None),
+                Err(refusal) => {
+                    (Some(artifact.location), artifact.sha256, Some(refusal.to_string()))
+                }
+            },
         };
-        let Artifact { location, sha256 } =
-            artifact.clone().unwrap_or(Artifact { location: String::new(), sha256: None });
         Row {
             shim: named.then(|| shim.name_any()),
             node: facts.name.to_owned(),
-            location: artifact.map(|_| location),
+            location,
             sha256,
             error,
             platform: format!("{}/{}", facts.os, facts.arch),
@@ -96,19 +104,15 @@ fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
     selected.map(row).collect()
 }
 
-/// What a controller would refuse or tell of artifacts that nodes get.
+/// What a controller would tell of artifacts that nodes get.
 fn warn(shim: &Shim, nodes: &[Node]) {
-    let policy = Policy { require_digest: Requirement::Warn, require_https: Requirement::Warn };
     let mut told = Vec::new();
     for node in nodes.iter().filter(|node| selects(shim, node)) {
-        let Ok(artifact) = resolve::resolve(&shim.name_any(), &shim.spec, &facts(node)) else {
+        let found = resolve::resolve(&shim.name_any(), &shim.spec, &facts(node));
+        let Ok(admitted) = found.and_then(|artifact| resolve::admit(&artifact, &POLICY)) else {
             continue;
         };
-        let said: Vec<String> = match resolve::admit(&artifact, &policy) {
-            Ok(admitted) => admitted.warnings.iter().map(ToString::to_string).collect(),
-            Err(refusal) => vec![refusal.to_string()],
-        };
-        for text in said {
+        for text in admitted.warnings.iter().map(ToString::to_string) {
             if !told.contains(&text) {
                 format::tell(&format!("warning: {}: {text}", shim.name_any()));
                 told.push(text);

@@ -111,7 +111,7 @@ impl Hands {
                 let (name, uid) = (name.to_owned(), uid.to_owned());
                 Done::Wrote(vec![Heard::NodeGone(Gone { name, uid })])
             }
-            Err(error) => failed("writing a node", name, &error),
+            Err(error) => unwritten("writing a node", name, &error, Vec::new()),
         }
     }
 
@@ -134,12 +134,11 @@ impl Hands {
                     heard.extend(read_job(&made));
                     return Done::Wrote(heard);
                 }
+                Err(error @ kube::Error::Api(_)) => {
+                    return unwritten("making a Job", &name, &error, heard);
+                }
                 Err(error) => {
-                    let answered = matches!(error, kube::Error::Api(_));
                     drop(failed("making a Job", &name, &error));
-                    if answered {
-                        break;
-                    }
                     sleep(PAUSE).await;
                 }
             }
@@ -206,7 +205,7 @@ impl Hands {
             Ok(class) => Done::Wrote(vec![Heard::Class(Box::new(class))]),
             Err(kube::Error::Api(told)) if matches!(told.code, 400 | 403 | 422) => {
                 tracing::warn!(name, error = told.message, "a RuntimeClass is refused");
-                Done::Refused(told.message.clone())
+                Done::Refused { message: told.message.clone(), heard: Vec::new() }
             }
             Err(error) => failed("writing a RuntimeClass", &name, &error),
         }
@@ -244,6 +243,21 @@ fn is(error: &kube::Error, code: u16) -> bool {
 fn failed(step: &'static str, name: &str, error: &(impl std::error::Error + 'static)) -> Done {
     tracing::warn!(step, name, error = chain(error), "tried again later");
     Done::Failed(Vec::new())
+}
+
+/// What is answered with no is told apart from what passes: conflicts, too many requests, a token that is renewed.
+fn unwritten(step: &'static str, name: &str, error: &kube::Error, heard: Vec<Heard>) -> Done {
+    drop(failed(step, name, error));
+    match error {
+        kube::Error::Api(told) if is_refusal(told.code) => {
+            Done::Refused { message: format!("{step} {name}: {}", told.message), heard }
+        }
+        _ => Done::Failed(heard),
+    }
+}
+
+fn is_refusal(code: u16) -> bool {
+    (400..500).contains(&code) && ![401, 408, 409, 429].contains(&code)
 }
 
 fn shim_written(shim: &Shim, written: Result<Shim, kube::Error>) -> Done {

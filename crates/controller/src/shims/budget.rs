@@ -67,7 +67,8 @@ pub(crate) struct Candidate {
     pub(crate) shim: String,
     pub(crate) operation: Operation,
     pub(crate) hash: String,
-    pub(crate) retry: bool,
+    /// Whether it failed there before, or was there before: others wait behind it, it does not wait behind others.
+    pub(crate) again: bool,
     pub(crate) control_plane: bool,
 }
 
@@ -159,7 +160,7 @@ impl Books {
         let alone = self.artifacts.get(&same).copied().unwrap_or_default() == 0;
         let proven = allowance.proven.contains(&one.hash);
         let suspect = allowance.suspect.contains(&one.hash);
-        match one.retry {
+        match one.again {
             true => proven || alone,
             false => !allowance.paused && (proven || (alone && !suspect)),
         }
@@ -176,7 +177,7 @@ mod tests {
             shim: shim.into(),
             operation: Operation::Install,
             hash: "h".into(),
-            retry: false,
+            again: false,
             control_plane: node.starts_with("cp"),
         }
     }
@@ -245,7 +246,7 @@ mod tests {
         });
         assert_eq!(started(paused.clone()), [""; 0]);
         let mut retry = candidate("z", "s");
-        retry.retry = true;
+        retry.again = true;
         assert_eq!(names(&admit(vec![retry], &[], &paused, 9)), ["z/s"]);
     }
 }

@@ -9,7 +9,19 @@ use portolan_shim::resolve::{self, Admitted, Complaint, Policy, Refusal};
 use super::facts::{End, GRACE_SECONDS, JobFacts, NodeFacts};
 use super::identity::Operation;
 use super::outcome::Outcome;
-use super::record::{self, Applied, Carried, Failed, NodePatch, Record, carried};
+use super::record::{
+    self, Applied, Bare, Begun, Carried, Failed, Marks, NodePatch, Record, carried,
+};
+
+/// What was seen of a Shim on a node besides what the node itself says.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Seen<'a> {
+    pub(crate) jobs: &'a [&'a JobFacts],
+    /// Why Jobs failed, by their UIDs.
+    pub(crate) outcomes: &'a HashMap<String, Outcome>,
+    /// What the server did not take.
+    pub(crate) rejected: Option<&'a Failed>,
+}
 
 /// What is looked at of a Shim.
 #[derive(Debug, Clone, Copy)]
@@ -17,10 +29,15 @@ pub(crate) struct View<'a> {
     pub(crate) name: &'a str,
     pub(crate) spec: &'a ShimSpec,
     pub(crate) deleting: bool,
-    /// Whether nodes get the bare label.
-    pub(crate) bare: bool,
+    pub(crate) bare: Bare,
     pub(crate) policy: Policy,
     pub(crate) deadline_seconds: i64,
+}
+
+impl<'a> View<'a> {
+    pub(crate) fn marks(&self) -> Marks<'a> {
+        Marks { shim: self.name, bare: self.bare, handler: &self.spec.runtime_class.handler }
+    }
 }
 
 /// How a selected node is.
@@ -53,6 +70,8 @@ pub(crate) struct Want {
     pub(crate) nonce: Option<i64>,
     /// Whether it failed before.
     pub(crate) retry: bool,
+    /// Whether this very thing was there before.
+    pub(crate) repair: bool,
 }
 
 /// One Shim on one node.
@@ -80,6 +99,18 @@ pub(crate) struct Cell {
     pub(crate) warnings: Vec<Complaint>,
 }
 
+impl Cell {
+    /// Whether what the node should have failed there, also while it is tried again.
+    pub(crate) fn has_failed(&self) -> bool {
+        let Some(hash) = &self.hash else { return false };
+        let failed = self.record.failed.as_ref();
+        // A Job that failed and has not said why yet has failed.
+        let just = self.record.begun.as_ref().filter(|_| self.collect.is_some());
+        failed.is_some_and(|failed| failed.is_of(Operation::Install, hash))
+            || just.is_some_and(|of| of.operation == Operation::Install && of.hash == *hash)
+    }
+}
+
 /// What a node should have.
 enum Goal {
     Have(String, Admitted),
@@ -102,16 +133,11 @@ fn goal(view: &View<'_>, node: &NodeFacts) -> Goal {
 }
 
 /// Looks at one Shim on one node; nothing where it has nothing to do with it.
-pub(crate) fn decide(
-    view: &View<'_>,
-    node: &NodeFacts,
-    jobs: &[&JobFacts],
-    outcomes: &HashMap<String, Outcome>,
-    now: i64,
-) -> Option<Cell> {
+pub(crate) fn decide(view: &View<'_>, node: &NodeFacts, seen: &Seen<'_>, now: i64) -> Option<Cell> {
     let goal = goal(view, node);
-    let was = carried(node, view.name, view.bare);
-    if matches!((&goal, &was), (Goal::Nothing, Carried::Nothing)) && jobs.is_empty() {
+    let marks = view.marks();
+    let was = carried(node, &marks);
+    if matches!((&goal, &was), (Goal::Nothing, Carried::Nothing)) && seen.jobs.is_empty() {
         return None;
     }
     let record = match &was {
@@ -132,17 +158,19 @@ pub(crate) fn decide(
         wake: None,
         warnings: Vec::new(),
     };
-    look_at_jobs(&mut cell, &goal, node, jobs, outcomes, (now, view.deadline_seconds));
+    look_at_jobs(&mut cell, &goal, node, seen, (now, view.deadline_seconds));
     give_up(&mut cell, &goal);
+    if let Some(failed) = seen.rejected {
+        reject(&mut cell, failed);
+    }
     let kept = cell.carries.then_some(&cell.record);
     cell.patch = match &was {
-        Carried::Ours(_) => record::patch(node, view.name, view.bare, kept),
-        Carried::Stale if matches!(goal, Goal::Nothing) => {
-            record::patch(node, view.name, view.bare, None)
-        }
+        Carried::Ours(_) => record::patch(node, &marks, kept),
+        // Of another machine: pods must not be sent here on its word.
+        Carried::Stale => record::patch(node, &marks, None),
         _ => NodePatch::default(),
     };
-    settle(&mut cell, goal, node, now);
+    settle(&mut cell, goal, node, (marks.handler, now));
     if !node.ready {
         cell.want = None;
     }
@@ -154,12 +182,11 @@ fn look_at_jobs(
     cell: &mut Cell,
     goal: &Goal,
     node: &NodeFacts,
-    jobs: &[&JobFacts],
-    outcomes: &HashMap<String, Outcome>,
+    seen: &Seen<'_>,
     (now, deadline): (i64, i64),
 ) {
     let begun = cell.record.begun.clone();
-    for job in jobs {
+    for job in seen.jobs {
         let of = &job.identity;
         let announced = of.node_uid == node.uid
             && begun.as_ref().is_some_and(|begun| {
@@ -169,8 +196,8 @@ fn look_at_jobs(
         match &job.end {
             // Whatever was not announced, or is of another machine, says nothing of this one.
             Some(_) if !announced => {}
-            Some(End::Complete) => succeeded(cell, node, of.operation, &of.hash),
-            Some(End::Failed { .. }) => match outcomes.get(&job.uid) {
+            Some(End::Complete) => succeeded(cell, node, begun.as_ref()),
+            Some(End::Failed { .. }) => match seen.outcomes.get(&job.uid) {
                 Some(outcome) => failed(cell, of.operation, &of.hash, outcome, now),
                 None => {
                     cell.busy = true;
@@ -187,13 +214,24 @@ fn look_at_jobs(
             }
             None => {
                 cell.busy = true;
-                cell.wake = Some(job.created + deadline + GRACE_SECONDS + 1);
+                cell.wake = Some(job.since + deadline + GRACE_SECONDS + 1);
                 if !job.deleting && (!announced || is_obsolete(goal, of.operation, &of.hash)) {
                     cell.kill.push((job.name.clone(), job.uid.clone()));
                 }
             }
         }
     }
+}
+
+/// What was to begin was not taken by the server. Nothing was done on the node.
+fn reject(cell: &mut Cell, failed: &Failed) {
+    let of = |begun: &Begun| failed.is_of(begun.operation, &begun.hash);
+    if cell.busy || cell.record.begun.as_ref().is_some_and(|begun| !of(begun)) {
+        return;
+    }
+    cell.record.begun = None;
+    cell.record.failed = Some(failed.clone());
+    cell.failure = Some(failed.clone());
 }
 
 /// Something was begun that nobody wants any more, and that has left no result: how far it came nobody knows, so
@@ -229,20 +267,22 @@ fn is_obsolete(goal: &Goal, operation: Operation, hash: &str) -> bool {
     }
 }
 
-fn succeeded(cell: &mut Cell, node: &NodeFacts, operation: Operation, hash: &str) {
-    let seen = |drifted| Applied {
-        hash: hash.to_owned(),
+fn succeeded(cell: &mut Cell, node: &NodeFacts, begun: Option<&Begun>) {
+    let Some(begun) = begun else { return };
+    let seen = Applied {
+        hash: begun.hash.clone(),
+        handler: begun.handler.clone(),
         boot: node.boot.clone(),
         runtime: node.runtime.clone(),
-        drifted,
+        drifted: false,
     };
     cell.record.begun = None;
-    match operation {
+    match begun.operation {
         Operation::Install => {
-            cell.record.applied = Some(seen(false));
+            cell.record.applied = Some(seen);
             cell.record.failed = None;
         }
-        Operation::Verify => cell.record.applied = Some(seen(false)),
+        Operation::Verify => cell.record.applied = Some(seen),
         Operation::Uninstall => {
             cell.record = Record { node: node.uid.clone(), ..Record::default() };
             cell.carries = false;
@@ -274,7 +314,7 @@ fn failed(cell: &mut Cell, operation: Operation, hash: &str, outcome: &Outcome, 
 }
 
 /// From what a node carries and should have to how it is and what is to be done.
-fn settle(cell: &mut Cell, goal: Goal, node: &NodeFacts, now: i64) {
+fn settle(cell: &mut Cell, goal: Goal, node: &NodeFacts, (handler, now): (&str, i64)) {
     match goal {
         Goal::Nothing => {
             if cell.carries && !cell.busy {
@@ -291,14 +331,21 @@ fn settle(cell: &mut Cell, goal: Goal, node: &NodeFacts, now: i64) {
         Goal::Have(hash, artifact) => {
             cell.hash = Some(hash.clone());
             cell.warnings.clone_from(&artifact.warnings);
-            have(cell, hash, artifact, node, now);
+            have(cell, (hash, artifact), node, handler, now);
         }
     }
 }
 
-fn have(cell: &mut Cell, hash: String, artifact: Admitted, node: &NodeFacts, now: i64) {
+fn have(
+    cell: &mut Cell,
+    (hash, artifact): (String, Admitted),
+    node: &NodeFacts,
+    handler: &str,
+    now: i64,
+) {
     let installing = cell.busy && !is_verifying(cell);
     let applied = cell.record.applied.clone();
+    let usable = applied.as_ref().is_some_and(|applied| applied.is_usable(handler));
     match applied {
         Some(applied) if applied.hash == hash && !applied.drifted && !installing => {
             cell.state = Some(State::Ready { updated: true });
@@ -307,21 +354,21 @@ fn have(cell: &mut Cell, hash: String, artifact: Admitted, node: &NodeFacts, now
                 try_for(cell, Operation::Verify, hash, None, now);
             }
         }
-        _ if installing => cell.state = Some(State::Pending),
-        _ if cell.busy => cell.state = Some(State::Ready { updated: false }),
-        applied => {
+        _ => {
             let failed = cell.record.failed.clone();
             let failed = failed.filter(|failed| failed.is_of(Operation::Install, &hash));
+            let begun = cell.record.begun.is_some() && !is_verifying(cell);
             cell.state = Some(match failed {
+                // It stays visible until it works.
                 Some(failed) => {
                     State::Failed(Why { reason: failed.reason, message: failed.message })
                 }
-                None if applied.is_some() && cell.record.begun.is_none() => {
-                    State::Ready { updated: false }
-                }
+                None if usable && !begun => State::Ready { updated: false },
                 None => State::Pending,
             });
-            try_for(cell, Operation::Install, hash, Some(artifact), now);
+            if !cell.busy {
+                try_for(cell, Operation::Install, hash, Some(artifact), now);
+            }
         }
     }
 }
@@ -343,7 +390,7 @@ fn try_for(
         if failed.permanent {
             return;
         }
-        if now < failed.retry_at() {
+        if failed.waits(now) {
             cell.wake = Some(failed.retry_at());
             return;
         }
@@ -352,5 +399,6 @@ fn try_for(
     let begun = cell.record.begun.as_ref();
     let begun = begun.filter(|begun| begun.operation == operation && begun.hash == hash);
     let nonce = begun.map(|begun| begun.nonce);
-    cell.want = Some(Want { operation, hash, artifact, nonce, retry });
+    let repair = cell.record.applied.as_ref().is_some_and(|applied| applied.hash == hash);
+    cell.want = Some(Want { operation, hash, artifact, nonce, retry, repair });
 }

@@ -193,8 +193,8 @@ pub(crate) struct JobFacts {
     pub(crate) uid: String,
     pub(crate) identity: Identity,
     pub(crate) end: Option<End>,
-    /// Seconds.
-    pub(crate) created: i64,
+    /// When it was first heard of, in seconds: the server's clock may be another.
+    pub(crate) since: i64,
     pub(crate) deleting: bool,
 }
 
@@ -217,14 +217,13 @@ impl JobFacts {
             "Failed" => Some(End::Failed { reason: one.reason, message: one.message }),
             _ => None,
         });
-        let created = metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
         let deleting = metadata.deletion_timestamp.is_some();
-        ours.then_some(Self { name, uid, identity, end, created, deleting })
+        ours.then_some(Self { name, uid, identity, end, since: 0, deleting })
     }
 
     /// Whether nobody waits for it any more: its node is gone or silent.
     pub(crate) fn is_late(&self, now: i64, deadline: i64) -> bool {
-        self.is_live() && now > self.created + deadline + GRACE_SECONDS
+        self.is_live() && now > self.since + deadline + GRACE_SECONDS
     }
 
     /// Whether it may still do something on its node.

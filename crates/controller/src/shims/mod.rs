@@ -13,6 +13,8 @@
 //! | `apply`, `wire` | requests, watches, and the loop |
 //! | `upstream` | what must be there, and who must not |
 
+#[cfg(test)]
+mod answer_tests;
 mod apply;
 mod budget;
 mod cell;
@@ -23,6 +25,8 @@ mod job;
 mod outcome;
 mod plan;
 mod record;
+#[cfg(test)]
+mod rollout_tests;
 mod settings;
 #[cfg(test)]
 mod simulation;

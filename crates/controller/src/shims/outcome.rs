@@ -13,7 +13,7 @@ pub(crate) struct Outcome {
 }
 
 /// What is kept of a message: it is written on nodes, and once more for each Shim.
-const MAX_MESSAGE: usize = 300;
+pub(crate) const MAX_MESSAGE: usize = 300;
 
 impl Outcome {
     fn new(reason: &str, message: &str, permanent: bool) -> Self {
@@ -91,7 +91,9 @@ mod tests {
 
     #[test]
     fn the_last_words_of_a_container_say_why_and_whether_it_would_fail_again() {
-        for (reason, permanent) in [("DigestMismatch", true), ("DownloadFailed", false)] {
+        for (reason, permanent) in
+            [("DigestMismatch", true), ("RolledBack", true), ("DownloadFailed", false)]
+        {
             let report = json!({"operation": "fetch", "phase": "fetch", "reason": reason, "message": "a\nb"});
             let pods = pods(json!({
                 "initContainerStatuses": [{

@@ -4,6 +4,7 @@
 //! A node is looked at when it, one of its Jobs or a Shim changed; what came of it is kept, and who may begin
 //! is decided over all of that.
 
+mod graves;
 mod heard;
 mod rollout;
 mod shim;
@@ -16,15 +17,16 @@ use portolan_api::shim::{FINALIZER, Shim, ShimStatus};
 use portolan_shim::resolve::Admitted;
 use serde_json::Value;
 
-use super::cell::{self, Cell, View};
+use super::cell::{self, Cell, Seen, View};
 use super::class::ClassStep;
 use super::facts::{End, JobFacts, NodeFacts};
 use super::identity::{Identity, Operation};
 use super::job;
 use super::outcome::Outcome;
-use super::record::{Failed, NodePatch};
+use super::record::{Bare, Failed, NodePatch};
 use super::settings::Settings;
 
+use graves::Graves;
 pub(crate) use heard::{Done, Gone, Heard};
 
 /// What is written at one time by one writer only.
@@ -151,9 +153,16 @@ pub(crate) struct Planner {
     busy: BTreeSet<Key>,
     /// What was told to begin and has not been heard of, by node.
     starting: BTreeMap<String, Starting>,
+    /// What the server did not take of it, by node and with the Shim, until that is written there.
+    rejected: BTreeMap<String, (String, Failed)>,
+    /// Jobs that were heard of since the last look.
+    unseen: Vec<String>,
+    graves: Graves,
     pauses: HashMap<Key, Pause>,
     timers: BTreeSet<(i64, Key)>,
     status_at: HashMap<String, i64>,
+    /// When the last look was.
+    last: i64,
     /// How often a node was looked at.
     pub(crate) looked: u64,
 }
@@ -198,16 +207,29 @@ impl Planner {
             dirty_shims: BTreeSet::new(),
             busy: BTreeSet::new(),
             starting: BTreeMap::new(),
+            rejected: BTreeMap::new(),
+            unseen: Vec::new(),
+            graves: Graves::default(),
             pauses: HashMap::new(),
             timers: BTreeSet::new(),
             status_at: HashMap::new(),
+            last: i64::MIN,
             looked: 0,
         }
     }
 
     /// What is to be done now; `now` in milliseconds.
     pub(crate) fn step(&mut self, now: i64) -> Vec<Effect> {
+        if now + LONGEST_PAUSE < self.last {
+            self.set_back(now);
+        }
+        self.last = now;
         self.ring(now);
+        for name in std::mem::take(&mut self.unseen) {
+            if let Some(job) = self.jobs.get_mut(&name) {
+                job.value.since = now / 1000;
+            }
+        }
         let mut effects = Vec::new();
         for node in std::mem::take(&mut self.dirty_nodes) {
             if !self.may_write(&Key::Node(node.clone()), now) {
@@ -227,6 +249,14 @@ impl Planner {
     /// When something is to be looked at again although nothing is heard.
     pub(crate) fn next(&self) -> Option<i64> {
         self.timers.first().map(|(at, _)| *at)
+    }
+
+    /// The clock was set back: whatever was to be looked at by the old one is looked at now.
+    fn set_back(&mut self, now: i64) {
+        self.timers.clear();
+        self.dirty_nodes.extend(self.nodes.keys().cloned());
+        self.dirty_shims.extend(self.shims.keys().cloned());
+        self.jobs.values_mut().for_each(|job| job.value.since = job.value.since.min(now / 1000));
     }
 
     /// Lets those be looked at whose time has come.
@@ -249,7 +279,9 @@ impl Planner {
         if self.busy.contains(key) {
             return false;
         }
-        match self.pauses.get(key).filter(|pause| pause.until > now) {
+        // A pause that is longer than any can be was made before the clock was set back.
+        let lasts = |pause: &&Pause| pause.until > now && pause.until <= now + LONGEST_PAUSE;
+        match self.pauses.get(key).filter(lasts) {
             None => true,
             Some(pause) => {
                 self.timers.insert((pause.until, key.clone()));
@@ -277,9 +309,13 @@ impl Planner {
             }
             let jobs = self.jobs_on(name, shim);
             let view = self.view(shim_name, shim);
-            let Some(cell) = cell::decide(&view, &node, &jobs, &self.outcomes, now / 1000) else {
-                continue;
+            let rejected = self.rejected.get(name).filter(|(shim, _)| shim == shim_name);
+            let seen = Seen {
+                jobs: &jobs,
+                outcomes: &self.outcomes,
+                rejected: rejected.map(|(_, failed)| failed),
             };
+            let Some(cell) = cell::decide(&view, &node, &seen, now / 1000) else { continue };
             patch.labels.extend(cell.patch.labels.clone());
             patch.annotations.extend(cell.patch.annotations.clone());
             failures.extend(cell.failure.clone().map(|failed| (shim_name.clone(), failed)));
@@ -344,7 +380,11 @@ impl Planner {
             name,
             spec: &shim.spec,
             deleting: shim.metadata.deletion_timestamp.is_some(),
-            bare: self.settings.bare_labels && !selects,
+            bare: match (selects, self.settings.bare_labels) {
+                (true, _) => Bare::Leave,
+                (false, true) => Bare::Write,
+                (false, false) => Bare::Remove,
+            },
             policy: self.settings.policy,
             deadline_seconds: self.settings.deadline_seconds,
         }

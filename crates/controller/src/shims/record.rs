@@ -30,6 +30,8 @@ pub(crate) struct Begun {
     pub(crate) operation: Operation,
     pub(crate) hash: String,
     pub(crate) nonce: i64,
+    /// What the runtime knows it by afterwards.
+    pub(crate) handler: String,
 }
 
 /// What is installed.
@@ -37,6 +39,7 @@ pub(crate) struct Begun {
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Applied {
     pub(crate) hash: String,
+    pub(crate) handler: String,
     /// The boot and the runtime that it was last seen with.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) boot: String,
@@ -80,6 +83,12 @@ impl Failed {
         self.at + doubled.min(LONGEST_PAUSE)
     }
 
+    /// Whether its time has not come. What would take longer than any pause was written by another clock.
+    pub(crate) fn waits(&self, now: i64) -> bool {
+        let at = self.retry_at();
+        now < at && at <= now + LONGEST_PAUSE
+    }
+
     /// Whether it is this that failed.
     pub(crate) fn is_of(&self, operation: Operation, hash: &str) -> bool {
         self.operation == operation && self.hash == hash
@@ -95,37 +104,70 @@ pub(crate) enum Carried {
     Legacy,
     /// What we wrote of this very machine.
     Ours(Box<Record>),
-    /// What was written of another machine, or by nobody who can write.
+    /// What was written of another machine.
     Stale,
 }
 
-/// Reads it. `bare` is whether the bare label may be ours.
-pub(crate) fn carried(node: &NodeFacts, shim: &str, bare: bool) -> Carried {
-    let Some(text) = node.records.get(shim) else {
-        let label = node.labels.get(shim).filter(|_| bare);
-        return match label {
-            Some(word) if state::ALL.contains(&word.as_str()) => Carried::Legacy,
-            _ => Carried::Nothing,
+/// What is to be done with the bare label.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Bare {
+    Write,
+    /// Nobody wants it, and what is there of it was once ours or upstream's.
+    Remove,
+    /// It is a key of the Shim's own selector.
+    Leave,
+}
+
+/// How a Shim marks nodes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Marks<'a> {
+    pub(crate) shim: &'a str,
+    pub(crate) bare: Bare,
+    /// What pods of its RuntimeClass ask for now.
+    pub(crate) handler: &'a str,
+}
+
+/// Reads it.
+pub(crate) fn carried(node: &NodeFacts, marks: &Marks<'_>) -> Carried {
+    let Some(text) = node.records.get(marks.shim) else {
+        let bare = node.labels.get(marks.shim).filter(|_| marks.bare != Bare::Leave);
+        let canonical = node.labels.get(&node_key(marks.shim));
+        let is_word = |word: &String| state::ALL.contains(&word.as_str());
+        return match bare.into_iter().chain(canonical).any(is_word) {
+            true => Carried::Legacy,
+            false => Carried::Nothing,
         };
     };
     match serde_json::from_str::<Record>(text) {
         Ok(record) if record.node == node.uid => Carried::Ours(Box::new(record)),
-        _ => Carried::Stale,
+        Ok(_) => Carried::Stale,
+        // Somebody spoilt it; what is on the machine is there all the same.
+        Err(_) => Carried::Legacy,
+    }
+}
+
+impl Applied {
+    /// Whether pods can use it.
+    pub(crate) fn is_usable(&self, handler: &str) -> bool {
+        !self.drifted && self.handler == handler
     }
 }
 
 /// The word for labels.
-pub(crate) fn word(record: &Record) -> Option<&'static str> {
-    match (&record.begun, &record.failed, &record.applied) {
-        (Some(begun), ..) => match begun.operation {
+pub(crate) fn word(record: &Record, handler: &str) -> Option<&'static str> {
+    let applied = record.applied.as_ref().map(|applied| match applied.is_usable(handler) {
+        true => state::PROVISIONED,
+        false => state::PENDING,
+    });
+    match (&record.begun, &record.failed) {
+        (Some(begun), _) => match begun.operation {
             Operation::Install => Some(state::PENDING),
             Operation::Uninstall => Some(state::UNINSTALL),
             // A look changes nothing.
-            Operation::Verify => record.applied.as_ref().map(|_| state::PROVISIONED),
+            Operation::Verify => applied,
         },
-        (None, Some(_), _) => Some(state::FAILED),
-        (None, None, Some(_)) => Some(state::PROVISIONED),
-        (None, None, None) => None,
+        (None, Some(_)) => Some(state::FAILED),
+        (None, None) => applied,
     }
 }
 
@@ -143,26 +185,23 @@ impl NodePatch {
 }
 
 /// What must be written so that the node carries `record`; only what differs.
-pub(crate) fn patch(
-    node: &NodeFacts,
-    shim: &str,
-    bare: bool,
-    record: Option<&Record>,
-) -> NodePatch {
+pub(crate) fn patch(node: &NodeFacts, marks: &Marks<'_>, record: Option<&Record>) -> NodePatch {
     let mut patch = NodePatch::default();
-    let key = node_key(shim);
-    let word = record.and_then(word);
-    let mut label = |key: &str, now: Option<&String>| {
+    let (shim, key) = (marks.shim, node_key(marks.shim));
+    let word = record.and_then(|record| word(record, marks.handler));
+    let mut label = |key: &str, now: Option<&String>, word: Option<&str>| {
         if now.map(String::as_str) != word {
             patch.labels.insert(key.to_owned(), word.map(str::to_owned));
         }
     };
-    label(&key, node.labels.get(&key));
+    label(&key, node.labels.get(&key), word);
     let now = node.labels.get(shim);
     // A value that is none of our words is somebody else's.
     let ours = now.is_none_or(|now| state::ALL.contains(&now.as_str()));
-    if bare && ours {
-        label(shim, now);
+    match marks.bare {
+        Bare::Write if ours => label(shim, now, word),
+        Bare::Remove if ours => label(shim, now, None),
+        _ => {}
     }
     let text = record.map(|record| serde_json::to_string(record).expect("texts and numbers"));
     if node.records.get(shim) != text.as_ref() {
@@ -189,6 +228,8 @@ mod tests {
         let pauses: Vec<i64> = (1..9).map(|times| failed(times).retry_at() - 100).collect();
         assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
         assert_eq!(failed(u32::MAX).retry_at(), 1900);
+        assert!(failed(1).waits(129) && !failed(1).waits(130));
+        assert!(!failed(1).waits(130 - LONGEST_PAUSE - 1), "the clock was set back");
     }
 
     #[test]
@@ -200,15 +241,52 @@ mod tests {
             records: BTreeMap::from([("s".into(), text)]),
             ..NodeFacts::default()
         };
-        assert_eq!(carried(&node, "s", true), Carried::Stale);
+        assert_eq!(carried(&node, &marks("s", Bare::Write)), Carried::Stale);
         let same = NodeFacts { uid: "old".into(), ..node };
-        assert_eq!(carried(&same, "s", true), Carried::Ours(Box::new(record)));
+        assert_eq!(carried(&same, &marks("s", Bare::Write)), Carried::Ours(Box::new(record)));
+        let spoilt = NodeFacts { records: BTreeMap::from([("s".into(), "{".into())]), ..same };
+        assert_eq!(carried(&spoilt, &marks("s", Bare::Write)), Carried::Legacy, "not clean");
+    }
+
+    fn marks(shim: &str, bare: Bare) -> Marks<'_> {
+        Marks { shim, bare, handler: "h" }
+    }
+
+    #[test]
+    fn a_label_alone_says_that_something_is_there_also_where_bare_labels_are_off() {
+        for key in ["s", "runtime.spinkube.dev/s"] {
+            let labels = BTreeMap::from([(key.to_owned(), "provisioned".to_owned())]);
+            let node = NodeFacts { uid: "u".into(), labels, ..NodeFacts::default() };
+            for bare in [Bare::Write, Bare::Remove] {
+                assert_eq!(carried(&node, &marks("s", bare)), Carried::Legacy, "{key} {bare:?}");
+            }
+            let expected = if key == "s" { Carried::Nothing } else { Carried::Legacy };
+            assert_eq!(carried(&node, &marks("s", Bare::Leave)), expected, "{key}");
+            let clean = patch(&node, &marks("s", Bare::Remove), None);
+            assert_eq!(clean.labels, BTreeMap::from([(key.to_owned(), None)]), "{key}");
+        }
+    }
+
+    #[test]
+    fn only_what_pods_can_use_is_called_provisioned() {
+        let applied = Applied {
+            hash: "x".into(),
+            handler: "h".into(),
+            boot: String::new(),
+            runtime: String::new(),
+            drifted: false,
+        };
+        let with = |applied| Record { applied: Some(applied), ..Record::default() };
+        assert_eq!(word(&with(applied.clone()), "h"), Some("provisioned"));
+        assert_eq!(word(&with(applied.clone()), "g"), Some("pending"), "another handler");
+        assert_eq!(word(&with(Applied { drifted: true, ..applied }), "h"), Some("pending"));
     }
 
     #[test]
     fn c7_labels_of_others_are_left_alone() {
         let applied = Applied {
-            hash: "h".into(),
+            hash: "x".into(),
+            handler: "h".into(),
             boot: String::new(),
             runtime: String::new(),
             drifted: false,
@@ -216,11 +294,19 @@ mod tests {
         let record = Record { node: "u".into(), applied: Some(applied), ..Record::default() };
         let mut node = NodeFacts { uid: "u".into(), ..NodeFacts::default() };
         let labels = |node: &NodeFacts, bare| {
-            patch(node, "spin", bare, Some(&record)).labels.into_keys().collect::<Vec<_>>()
+            patch(node, &marks("spin", bare), Some(&record)).labels.into_keys().collect::<Vec<_>>()
         };
-        assert_eq!(labels(&node, true), ["runtime.spinkube.dev/spin", "spin"]);
-        assert_eq!(labels(&node, false), ["runtime.spinkube.dev/spin"], "a key of the selector");
+        assert_eq!(labels(&node, Bare::Write), ["runtime.spinkube.dev/spin", "spin"]);
+        assert_eq!(
+            labels(&node, Bare::Leave),
+            ["runtime.spinkube.dev/spin"],
+            "a key of the selector"
+        );
         node.labels.insert("spin".into(), "true".into());
-        assert_eq!(labels(&node, true), ["runtime.spinkube.dev/spin"], "somebody else's value");
+        assert_eq!(
+            labels(&node, Bare::Write),
+            ["runtime.spinkube.dev/spin"],
+            "somebody else's value"
+        );
     }
 }

@@ -1,11 +1,17 @@
 //! A cluster played through: random failures, churn and restarts, each from a seed, so that what was found once
 //! is found again. At every write the budget holds; when the trouble ends everything comes to rest, done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
+use portolan_api::shim::Shim;
 use serde_json::json;
 
-use super::plan::{Done, Effect, Planner};
+use super::budget::Amount;
+use super::facts::GRACE_SECONDS;
+use super::identity::{Identity, Operation};
+use super::plan::{Done, Effect, Key, Planner};
+use super::record::Record;
+use super::settings::Settings;
 use super::world::{World, label, settings, shim};
 
 /// Random numbers that are the same every time.
@@ -26,8 +32,26 @@ impl Dice {
 }
 
 const CAP: usize = 3;
-/// Shims and how many nodes of each at once.
-const SHIMS: [(&str, Option<usize>); 3] = [("all", None), ("two", Some(2)), ("one", Some(1))];
+/// So many nodes that failed hold up the others.
+const FAILED: usize = 2;
+const DEADLINE: i64 = 60;
+/// Shims and how many nodes of each at once. A fifth of twelve nodes is two.
+const SHIMS: [(&str, Option<usize>); 4] =
+    [("all", None), ("two", Some(2)), ("one", Some(1)), ("fifth", Some(2))];
+
+fn new_shim(name: &str, most: Option<usize>, location: &str) -> Shim {
+    let rollout = match most {
+        None => json!({"type": "recreate"}),
+        Some(_) if name == "fifth" => json!({"type": "rolling", "rolling": {"maxUpdate": "20%"}}),
+        Some(most) => json!({"type": "rolling", "rolling": {"maxUpdate": most}}),
+    };
+    shim(name, location, rollout)
+}
+
+fn tight() -> Settings {
+    let max_failed = Amount::Count(u32::try_from(FAILED).unwrap());
+    Settings { deadline_seconds: DEADLINE, max_failed, ..settings() }
+}
 
 struct Run {
     seed: u64,
@@ -35,6 +59,14 @@ struct Run {
     planner: Planner,
     dice: Dice,
     waiting: Vec<Effect>,
+    /// Answers that are on their way.
+    answers: Vec<(Key, Done)>,
+    /// Artifacts that worked somewhere, by Shim and hash.
+    worked: BTreeSet<(String, String)>,
+    /// Jobs that nobody will ever hear of again.
+    silent: BTreeSet<String>,
+    /// How often it mattered: fresh installs that were held against what had failed.
+    held: usize,
     trouble: bool,
     restarts: usize,
     revision: usize,
@@ -48,19 +80,19 @@ impl Run {
         }
         (0..3).for_each(|number| world.add_node(&format!("cp{number}"), "amd64"));
         for (name, most) in SHIMS {
-            let rollout = match most {
-                None => json!({"type": "recreate"}),
-                Some(most) => json!({"type": "rolling", "rolling": {"maxUpdate": most}}),
-            };
-            world.put_shim(shim(name, "https://x.example/1", rollout));
+            world.put_shim(new_shim(name, most, "https://x.example/1"));
         }
-        let planner = world.planner(settings());
+        let planner = world.planner(tight());
         Self {
             seed,
             world,
             planner,
             dice: Dice(seed),
             waiting: Vec::new(),
+            answers: Vec::new(),
+            worked: BTreeSet::new(),
+            silent: BTreeSet::new(),
+            held: 0,
             trouble: true,
             restarts: 0,
             revision: 1,
@@ -71,14 +103,22 @@ impl Run {
     fn check(&self) {
         let mut nodes: BTreeMap<String, usize> = BTreeMap::new();
         let mut shims: BTreeMap<String, usize> = BTreeMap::new();
-        for job in self.world.live() {
-            let identity = self.world.identity(&job);
-            let node = self.world.nodes.get(&identity.node);
-            // What is for a machine that is gone runs nowhere.
-            if node.is_some_and(|node| node.metadata.uid.as_ref() == Some(&identity.node_uid)) {
-                *nodes.entry(identity.node).or_default() += 1;
-                *shims.entry(identity.shim).or_default() += 1;
+        let mut firsts: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for identity in self.running() {
+            *nodes.entry(identity.node).or_default() += 1;
+            *shims.entry(identity.shim.clone()).or_default() += 1;
+            let artifact = (identity.shim, identity.hash);
+            if identity.operation == Operation::Install && !self.worked.contains(&artifact) {
+                *firsts.entry(artifact).or_default() += 1;
             }
+        }
+        for ((name, hash), count) in firsts {
+            let rolling = name != "all";
+            assert!(
+                !rolling || count == 1,
+                "seed {}: {name}: {count} nodes try {hash}, which never worked",
+                self.seed
+            );
         }
         assert!(
             nodes.values().all(|count| *count == 1),
@@ -94,6 +134,64 @@ impl Run {
         }
     }
 
+    /// Jobs that do something on a machine that there is. One that is over its time has nobody who runs it.
+    fn running(&self) -> Vec<Identity> {
+        let of = |name: String| {
+            let made = self.world.jobs[&name].metadata.creation_timestamp.as_ref()?.0;
+            let age = self.world.now / 1000 - made.as_second();
+            let identity = self.world.identity(&name);
+            let node = self.world.nodes.get(&identity.node)?;
+            let same = node.metadata.uid.as_ref() == Some(&identity.node_uid);
+            (same && age <= DEADLINE + GRACE_SECONDS).then_some(identity)
+        };
+        self.world.live().into_iter().filter_map(of).collect()
+    }
+
+    /// What a node carries of a Shim, as the server has it.
+    fn record(&self, node: &str, shim: &str) -> Option<Record> {
+        let annotations = self.world.nodes.get(node)?.metadata.annotations.as_ref()?;
+        serde_json::from_str(annotations.get(&format!("runtime.spinkube.dev/{shim}"))?).ok()
+    }
+
+    /// Where enough nodes failed nobody new begins. Asked when everything was heard.
+    fn check_pause(&mut self, effects: &[Effect]) {
+        for effect in effects {
+            let Effect::Start { order, patch, .. } = effect else { continue };
+            let of = &order.identity;
+            let failed_there = |record: &Record| {
+                let failed = record.failed.as_ref();
+                failed.is_some_and(|failed| failed.is_of(Operation::Install, &of.hash))
+            };
+            // What is announced also says what was refused before; without it the Job was announced before.
+            let announced = patch.annotations.values().flatten().next();
+            let Some(own) = announced.map(|text| serde_json::from_str::<Record>(text).unwrap())
+            else {
+                continue;
+            };
+            let had = own.applied.as_ref().is_some_and(|applied| applied.hash == of.hash);
+            // What is said again was decided earlier.
+            let fresh = !failed_there(&own) && !had && of.nonce == self.world.now;
+            if of.shim == "all" || of.operation != Operation::Install || !fresh {
+                continue;
+            }
+            let selected = self.world.nodes.iter().filter(|(_, node)| {
+                // What is written of a node right now is not what the server has.
+                let name = node.metadata.name.as_deref();
+                let written = effects.iter().any(
+                    |effect| matches!(effect, Effect::Patch { node, .. } if Some(&**node) == name),
+                );
+                label(node, "shim").is_some() && !written
+            });
+            let failed = selected
+                .filter_map(|(name, node)| Some((self.record(name, &of.shim)?, node)))
+                .filter(|(record, node)| Some(&record.node) == node.metadata.uid.as_ref())
+                .filter(|(record, _)| failed_there(record))
+                .count();
+            self.held += usize::from(failed > 0);
+            assert!(failed < FAILED, "seed {}: {of:?} begins although {failed} failed", self.seed);
+        }
+    }
+
     /// Hears some of what happened, decides, and has some of it done.
     fn tick(&mut self) {
         self.world.now += i64::try_from(self.dice.roll(1500)).unwrap();
@@ -105,7 +203,17 @@ impl Run {
                 }
             }
         }
-        self.waiting.extend(self.planner.step(self.world.now));
+        if self.trouble && self.dice.one_in(40) {
+            let kind = usize::try_from(self.dice.roll(4)).unwrap();
+            self.world.relist(kind, &mut self.planner);
+        }
+        let heard_all = self.world.events.iter().all(VecDeque::is_empty) && self.answers.is_empty();
+        let effects = self.planner.step(self.world.now);
+        let written = |effect: &Effect| !matches!(effect, Effect::Patch { .. });
+        if heard_all && self.waiting.iter().all(written) {
+            self.check_pause(&effects);
+        }
+        self.waiting.extend(effects);
         for _ in 0..self.dice.roll(8) {
             if self.waiting.is_empty() {
                 break;
@@ -114,9 +222,12 @@ impl Run {
             let effect = self.waiting.swap_remove(at);
             let done = self.attempt(&effect);
             self.check();
-            if let Some(key) = effect.key() {
-                self.planner.done(&key, done, self.world.now);
-            }
+            self.answers.extend(effect.key().map(|key| (key, done)));
+        }
+        for _ in 0..self.dice.roll(9).min(self.answers.len() as u64) {
+            let at = usize::try_from(self.dice.roll(self.answers.len() as u64)).unwrap();
+            let (key, done) = self.answers.swap_remove(at);
+            self.planner.done(&key, done, self.world.now);
         }
         if self.trouble {
             self.upset();
@@ -132,6 +243,9 @@ impl Run {
                 drop(self.world.apply(effect));
                 Done::Failed(Vec::new())
             }
+            3 if matches!(effect, Effect::Start { .. } | Effect::Patch { .. }) => {
+                Done::Refused { message: "not allowed".into(), heard: Vec::new() }
+            }
             _ => self.world.apply(effect),
         }
     }
@@ -139,7 +253,11 @@ impl Run {
     /// Jobs end, well or not, and old ones go.
     fn work(&mut self) {
         for job in self.world.live() {
-            if !self.dice.one_in(6) {
+            if self.silent.contains(&job) || !self.dice.one_in(6) {
+                continue;
+            }
+            if self.trouble && self.dice.one_in(30) {
+                self.silent.insert(job);
                 continue;
             }
             let failure = match self.dice.roll(if self.trouble { 8 } else { 1 }) {
@@ -147,6 +265,10 @@ impl Run {
                 3 => Some(("DigestMismatch", true)),
                 _ => None,
             };
+            if failure.is_none() {
+                let of = self.world.identity(&job);
+                self.worked.insert((of.shim, of.hash));
+            }
             self.world.end(&job, failure);
         }
         let ended = self.world.jobs.iter().filter(|(_, job)| !job.status.conditions.is_empty());
@@ -178,6 +300,12 @@ impl Run {
                 // Somebody removes what we wrote.
                 self.world.edit_node(&node, |node| node.metadata.annotations = None);
             }
+            14 | 15 => self.world.edit_node(&node, |node| {
+                let status = &mut node.status.conditions[0].status;
+                *status = if status == "True" { "False".into() } else { "True".into() };
+            }),
+            16 => self.world.delete_shim("fifth"),
+            17..=19 => self.put_back(),
             _ => {}
         }
     }
@@ -185,11 +313,24 @@ impl Run {
     fn change(&mut self, name: &str) {
         self.revision += 1;
         let location = format!("https://x.example/{}", self.revision);
+        if !self.world.shims.contains_key(name) {
+            return;
+        }
         self.world.edit_shim(name, |shim| {
             for one in &mut shim.spec.fetch_strategy.platforms {
                 one.location.clone_from(&location);
             }
         });
+    }
+
+    /// Makes anew what was deleted, once it is gone.
+    fn put_back(&mut self) {
+        for (name, most) in SHIMS {
+            if !self.world.shims.contains_key(name) {
+                let location = format!("https://x.example/{}", self.revision);
+                self.world.put_shim(new_shim(name, most, &location));
+            }
+        }
     }
 
     /// The process ends: some of what it had sent arrives nevertheless.
@@ -201,7 +342,8 @@ impl Run {
                 self.check();
             }
         }
-        self.planner = self.world.planner(settings());
+        self.answers.clear();
+        self.planner = self.world.planner(tight());
     }
 
     fn is_done(&self) -> bool {
@@ -214,7 +356,9 @@ impl Run {
             })
         };
         let status = |name: &str| {
-            let status = self.world.shims[name].status.clone().unwrap_or_default();
+            let shim = self.world.shims.get(name);
+            let shim = shim.filter(|shim| shim.metadata.deletion_timestamp.is_none());
+            let status = shim.and_then(|shim| shim.status.clone()).unwrap_or_default();
             status.nodes > 0 && status.nodes_updated == status.nodes
         };
         SHIMS.iter().all(|(name, _)| provisioned(name) && status(name))
@@ -222,19 +366,30 @@ impl Run {
     }
 }
 
-fn simulate(seed: u64) -> usize {
+fn simulate(seed: u64) -> (usize, usize) {
     let mut run = Run::new(seed);
     for _ in 0..400 {
         run.tick();
     }
     // The trouble ends; what failed for good is put right.
     run.trouble = false;
+    for name in run.world.nodes.keys().cloned().collect::<Vec<_>>() {
+        run.world.edit_node(&name, |node| node.status.conditions[0].status = "True".into());
+    }
     SHIMS.iter().for_each(|(name, _)| run.change(name));
     let mut ticks = 0;
     while !run.is_done() {
         run.tick();
+        run.put_back();
         ticks += 1;
         assert!(ticks < 20_000, "seed {seed} does not converge");
+    }
+    for effect in std::mem::take(&mut run.waiting) {
+        let done = run.world.apply(&effect);
+        run.answers.extend(effect.key().map(|key| (key, done)));
+    }
+    for (key, done) in std::mem::take(&mut run.answers) {
+        run.planner.done(&key, done, run.world.now);
     }
     // Whatever is left of nodes that are not selected goes, too.
     for _ in 0..3 {
@@ -255,11 +410,14 @@ fn simulate(seed: u64) -> usize {
     for node in run.world.nodes.values() {
         assert!(node.metadata.annotations.as_ref().is_none_or(BTreeMap::is_empty), "seed {seed}");
     }
-    run.restarts
+    (run.restarts, run.held)
 }
 
 #[test]
 fn under_failures_churn_and_restarts_the_budget_holds_and_all_converges() {
-    let restarts: usize = (0..24).map(simulate).sum();
+    let all: Vec<_> = (0..24).map(simulate).collect();
+    let restarts: usize = all.iter().map(|(restarts, _)| restarts).sum();
+    let held: usize = all.iter().map(|(_, held)| held).sum();
     assert!(restarts > 100, "the controller was restarted {restarts} times");
+    assert!(held > 5, "an install began beside one that had failed {held} times");
 }

@@ -26,6 +26,7 @@ pub(crate) struct Tally {
     pub(crate) unsupported: usize,
     /// Nodes that something is still to be taken away from.
     pub(crate) leaving: Vec<String>,
+    leaving_failed: usize,
     failures: BTreeMap<String, NodeFailures>,
     /// What deserves a look, each once.
     pub(crate) warnings: Vec<String>,
@@ -40,10 +41,12 @@ impl Tally {
             }
         }
         let Some(state) = &cell.state else {
-            if cell.carries || cell.busy {
+            // Also what is written on the node has to go.
+            if cell.carries || cell.busy || !cell.patch.is_empty() {
                 self.leaving.push(node.to_owned());
                 if let Some(failed) = &cell.record.failed {
                     let (reason, message) = (failed.reason.clone(), failed.message.clone());
+                    self.leaving_failed += 1;
                     self.fail(node, &Why { reason, message });
                 }
             }
@@ -185,10 +188,7 @@ fn degraded(shim: &Shim, tally: &Tally, paused: bool) -> Verdict {
     let told = told.unwrap_or_default();
     match twice.first() {
         _ if paused => (Status::True, "RolloutPaused", told),
-        _ if tally.failed > 0 => (Status::True, "NodesFailed", told),
-        _ if !tally.failures.is_empty() && tally.unsupported == 0 => {
-            (Status::True, "NodesFailed", told)
-        }
+        _ if tally.failed + tally.leaving_failed > 0 => (Status::True, "NodesFailed", told),
         Some((at, first)) => {
             let platform = resolve::platform(&platforms[*at]);
             let message = format!(

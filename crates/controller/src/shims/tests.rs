@@ -321,6 +321,9 @@ fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     assert!(name.starts_with("a-spin-v2-install-"), "{name}");
     let job = &world.rendered[&name];
     let pod = &job["spec"]["template"]["spec"];
+    let rule = &job["spec"]["podFailurePolicy"]["rules"][0];
+    assert_eq!(rule["action"], "FailJob", "what would be the same again is not done four times");
+    assert_eq!(rule["onExitCodes"]["values"], json!([1, 2, 4]));
     assert_eq!(job["metadata"]["labels"]["spinkube.dev/shimName"], SHIM);
     assert_eq!(job["metadata"]["ownerReferences"][0]["kind"], "Shim");
     assert_eq!(
@@ -450,7 +453,7 @@ fn rolling_goes_one_by_one_and_pauses_when_the_first_fails() {
     world.settle(&mut planner);
     assert_eq!(world.live().len(), 2, "one of each artifact first");
     let job = job_of(&world, "a");
-    world.end(&job, Some(("RolledBack", false)));
+    world.end(&job, Some(("HostTrouble", false)));
     let job = job_of(&world, "b");
     world.end(&job, None);
     wait(&mut world, &mut planner, 2);

@@ -45,7 +45,7 @@ pub(crate) async fn alone(client: &Client) -> Result<(), PrerequisiteError> {
     let leases =
         leases.map_err(PrerequisiteError::at("leases of other controllers of shims"))?.items;
     match served(&found, &leases, Timestamp::now()) {
-        Some(who) => Err(PrerequisiteError::Served(who)),
+        Some(who) => Err(PrerequisiteError::Served { who, flag: "--shim-takeover" }),
         None => Ok(()),
     }
 }

@@ -1,6 +1,6 @@
 //! What is watched, and the loop that hears, decides and does.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -167,14 +167,17 @@ fn now() -> i64 {
 impl Shims {
     /// Waits until everything was listed once: decisions before that would see less than there is.
     pub(crate) async fn ready(&mut self) {
-        let mut listed = 0;
-        while listed < KINDS {
+        // A watch that breaks off may list twice before another has listed once.
+        let mut listed = HashSet::new();
+        while listed.len() < KINDS {
             let Some(heard) = self.heard.recv().await else { return };
             let list = matches!(
                 heard,
                 Heard::Nodes(_) | Heard::Jobs(_) | Heard::Shims(_) | Heard::Classes(_)
             );
-            listed += usize::from(list);
+            if list {
+                listed.insert(std::mem::discriminant(&heard));
+            }
             self.planner.hear(heard);
         }
     }
@@ -252,7 +255,7 @@ impl Shims {
     fn take(&mut self, done: Result<(Option<Key>, Done), tokio::task::JoinError>) -> bool {
         match done {
             Ok((Some(key), done)) => {
-                if matches!(done, Done::Failed(_) | Done::Refused(_)) {
+                if matches!(done, Done::Failed(_) | Done::Refused { .. }) {
                     self.metrics.failures.inc();
                 }
                 self.planner.done(&key, done, now());

@@ -53,6 +53,8 @@ pub(super) struct World {
     /// Node patches, Jobs made, statuses.
     pub(super) writes: [usize; 3],
     pub(super) now: i64,
+    /// How far the server's clock is behind, in milliseconds.
+    pub(super) behind: i64,
     pub(super) version: u64,
 }
 
@@ -83,7 +85,8 @@ impl World {
         meta.resource_version = Some(self.version.to_string());
         if meta.uid.is_none() {
             meta.uid = Some(format!("uid-{}", self.version));
-            meta.creation_timestamp = Some(Time(Timestamp::from_millisecond(self.now).unwrap()));
+            let now = Timestamp::from_millisecond(self.now - self.behind).unwrap();
+            meta.creation_timestamp = Some(Time(now));
         }
     }
 
@@ -235,10 +238,18 @@ impl World {
             }
             Effect::Collect { uid, .. } => Done::Collected(uid.clone(), self.failures[uid].clone()),
             Effect::Kill { job, uid } => {
-                if self.jobs.get(job).is_some_and(|job| job.metadata.uid.as_ref() == Some(uid)) {
-                    self.remove_job(job);
-                }
-                Done::Wrote(vec![Heard::JobGone(Gone { name: job.clone(), uid: uid.clone() })])
+                let same = |job: &&Job| job.metadata.uid.as_ref() == Some(uid);
+                let Some(mut there) = self.jobs.get(job).filter(same).cloned() else {
+                    let (name, uid) = (job.clone(), uid.clone());
+                    return Done::Wrote(vec![Heard::JobGone(Gone { name, uid })]);
+                };
+                // Pods go first: the answer is a Job that is still there.
+                let now = Timestamp::from_millisecond(self.now).unwrap();
+                there.metadata.deletion_timestamp = Some(Time(now));
+                self.put_job(there);
+                let answer = self.jobs[job].clone();
+                self.remove_job(job);
+                Done::Wrote(vec![Heard::Job(Box::new(answer))])
             }
             Effect::Finalizers { shim, finalizers } => {
                 let new = Some(finalizers.clone());
@@ -327,6 +338,35 @@ impl World {
         self.shims.values().for_each(|shim| planner.hear(Heard::Shim(Box::new(shim.clone()))));
         self.classes.values().for_each(|one| planner.hear(Heard::Class(Box::new(one.clone()))));
         planner
+    }
+
+    /// Lists a kind anew, as when a watch breaks off: what went meanwhile is not told one by one.
+    pub(super) fn relist(&mut self, kind: usize, planner: &mut Planner) {
+        self.events[kind].clear();
+        let all = match kind {
+            0 => {
+                self.nodes
+                    .values()
+                    .for_each(|one| planner.hear(Heard::Node(Box::new(one.clone()))));
+                Heard::Nodes(self.nodes.keys().cloned().collect())
+            }
+            1 => {
+                self.jobs.values().for_each(|one| planner.hear(Heard::Job(Box::new(one.clone()))));
+                Heard::Jobs(self.jobs.keys().cloned().collect())
+            }
+            2 => {
+                self.shims
+                    .values()
+                    .for_each(|one| planner.hear(Heard::Shim(Box::new(one.clone()))));
+                Heard::Shims(self.shims.keys().cloned().collect())
+            }
+            _ => {
+                let classes = self.classes.values();
+                classes.for_each(|one| planner.hear(Heard::Class(Box::new(one.clone()))));
+                Heard::Classes(self.classes.keys().cloned().collect())
+            }
+        };
+        planner.hear(all);
     }
 
     /// Lets the planner hear and act, without faults, until nothing more comes of it.

@@ -9,7 +9,8 @@ use portolan_api::shim::Shim;
 
 use super::{Effect, FIRST_PAUSE, Kept, Key, LONGEST_PAUSE, Planner, Starting};
 use crate::shims::facts::{Job, JobFacts, Node, NodeFacts};
-use crate::shims::outcome::Outcome;
+use crate::shims::outcome::{MAX_MESSAGE, Outcome};
+use crate::shims::record::Failed;
 
 /// An object that went. Another of its name may have come meanwhile, so the UID says which.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,8 +53,8 @@ pub(crate) enum Done {
     Wrote(Vec<Heard>),
     /// Why a Job failed, by its UID.
     Collected(String, Outcome),
-    /// The server does not take it; saying it again changes nothing.
-    Refused(String),
+    /// The server does not take it; saying it again at once changes nothing. Some of it may be written.
+    Refused { message: String, heard: Vec<Heard> },
     /// It is tried again later; some of it may be written.
     Failed(Vec<Heard>),
 }
@@ -71,12 +72,14 @@ impl Planner {
                 if self.nodes.get(&name).is_some_and(|node| node.value.uid == uid) {
                     self.forget_node(name);
                 }
+                self.graves.bury(uid);
             }
             Heard::Job(job) => self.hear_job(*job),
             Heard::JobGone(Gone { name, uid }) => {
                 if self.jobs.get(&name).is_some_and(|job| job.value.uid == uid) {
                     self.forget_job(&name);
                 }
+                self.graves.bury(uid);
             }
             Heard::Shim(shim) => self.hear_shim(*shim),
             Heard::ShimGone(Gone { name, uid }) => {
@@ -84,6 +87,7 @@ impl Planner {
                 if known.as_ref() == Some(&uid) {
                     self.forget_shim(&name);
                 }
+                self.graves.bury(uid);
             }
             Heard::Class(class) => self.hear_class(*class),
             Heard::ClassGone(Gone { name, uid }) => {
@@ -93,21 +97,9 @@ impl Planner {
                     self.all_shims_dirty();
                 }
             }
-            Heard::Nodes(there) => {
-                let gone = self.nodes.keys().filter(|name| !there.contains(*name));
-                gone.cloned()
-                    .collect::<Vec<_>>()
-                    .into_iter()
-                    .for_each(|name| self.forget_node(name));
-            }
-            Heard::Jobs(there) => {
-                let gone = self.jobs.keys().filter(|name| !there.contains(*name));
-                gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_job(name));
-            }
-            Heard::Shims(there) => {
-                let gone = self.shims.keys().filter(|name| !there.contains(*name));
-                gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_shim(name));
-            }
+            Heard::Nodes(there) => self.only_nodes(&there),
+            Heard::Jobs(there) => self.only_jobs(&there),
+            Heard::Shims(there) => self.only_shims(&there),
             Heard::Classes(there) => {
                 self.classes.retain(|name, _| there.contains(name));
                 self.all_shims_dirty();
@@ -115,14 +107,51 @@ impl Planner {
         }
     }
 
+    fn only_nodes(&mut self, there: &BTreeSet<String>) {
+        let gone = self.nodes.iter().filter(|(name, _)| !there.contains(*name));
+        let gone: Vec<_> =
+            gone.map(|(name, node)| (name.clone(), node.value.uid.clone())).collect();
+        for (name, uid) in gone {
+            self.forget_node(name);
+            self.graves.bury(uid);
+        }
+    }
+
+    /// Unlike others, a Job may be known from the answer to its making alone, and be younger than the list: it is
+    /// forgotten then, and heard of again. One that is being deleted may be buried.
+    fn only_jobs(&mut self, there: &BTreeSet<String>) {
+        let gone = self.jobs.iter().filter(|(name, _)| !there.contains(*name));
+        let gone: Vec<_> = gone.map(|(name, job)| (name.clone(), job.value.uid.clone())).collect();
+        for (name, uid) in gone {
+            self.forget_job(&name);
+            if self.busy.contains(&Key::Job(name)) {
+                self.graves.bury(uid);
+            }
+        }
+    }
+
+    fn only_shims(&mut self, there: &BTreeSet<String>) {
+        let gone = self.shims.keys().filter(|name| !there.contains(*name));
+        // One that cannot be read is not listed either, and may be put right.
+        gone.cloned().collect::<Vec<_>>().iter().for_each(|name| self.forget_shim(name));
+    }
+
     fn hear_node(&mut self, node: Node) {
         let version = version(node.metadata.resource_version.as_ref());
         let value = NodeFacts::from(node);
+        if self.graves.hold(&value.uid) {
+            return;
+        }
         let name = value.name.clone();
         match self.nodes.get_mut(&name) {
             Some(old) if version < old.version => {}
             Some(old) if old.value == value => old.version = version,
-            _ => {
+            old => {
+                // What was told to begin was for the machine before.
+                if old.is_some_and(|old| old.value.uid != value.uid) {
+                    self.starting.remove(&name);
+                    self.rejected.remove(&name);
+                }
                 self.nodes.insert(name.clone(), Kept { version, value });
                 self.dirty_nodes.insert(name);
             }
@@ -132,16 +161,24 @@ impl Planner {
     fn forget_node(&mut self, name: String) {
         self.nodes.remove(&name);
         self.starting.remove(&name);
+        self.rejected.remove(&name);
         self.dirty_nodes.insert(name);
     }
 
     fn hear_job(&mut self, job: Job) {
         let version = version(job.metadata.resource_version.as_ref());
         let name = job.metadata.name.clone().unwrap_or_default();
-        let Some(value) = JobFacts::believed(job, self.settings.namespace()) else {
+        let Some(mut value) = JobFacts::believed(job, self.settings.namespace()) else {
             tracing::debug!(name, "a Job with our label is not ours and is passed over");
             return;
         };
+        if self.graves.hold(&value.uid) {
+            return;
+        }
+        match self.jobs.get(&name).filter(|old| old.value.uid == value.uid) {
+            Some(old) => value.since = old.value.since,
+            None => self.unseen.push(name.clone()),
+        }
         match self.jobs.get_mut(&name) {
             Some(old) if version < old.version => {}
             Some(old) if old.value == value => old.version = version,
@@ -182,7 +219,8 @@ impl Planner {
         let version = version(shim.metadata.resource_version.as_ref());
         let name = shim.metadata.name.clone().unwrap_or_default();
         let old = self.shims.get(&name);
-        if old.is_some_and(|old| version < old.version) {
+        let gone = shim.metadata.uid.as_ref().is_some_and(|uid| self.graves.hold(uid));
+        if gone || old.is_some_and(|old| version < old.version) {
             return;
         }
         // Nodes are not asked again for what only a status or an annotation says.
@@ -243,7 +281,13 @@ impl Planner {
             Done::Wrote(heard) => {
                 self.pauses.remove(key);
                 if let Key::Node(node) = key {
-                    self.starting.remove(node);
+                    self.rejected.remove(node);
+                    // Labels alone say nothing of a Job that was told to begin before.
+                    let answers =
+                        |heard: &Heard| matches!(heard, Heard::Job(_) | Heard::NodeGone(_));
+                    if heard.iter().any(answers) {
+                        self.starting.remove(node);
+                    }
                 }
                 heard.into_iter().for_each(|heard| self.hear(heard));
             }
@@ -251,10 +295,13 @@ impl Planner {
                 self.pauses.remove(key);
                 self.outcomes.insert(uid, outcome);
             }
-            Done::Refused(message) => {
-                if let Key::Class(shim) = key {
-                    self.refused_classes.insert(shim.clone(), message);
+            Done::Refused { message, heard } => {
+                match key {
+                    Key::Class(shim) => drop(self.refused_classes.insert(shim.clone(), message)),
+                    Key::Node(node) => self.reject(node, &message, now),
+                    Key::Job(_) | Key::Shim(_) => {}
                 }
+                heard.into_iter().for_each(|heard| self.hear(heard));
                 self.pause(key, now);
             }
             Done::Failed(heard) => {
@@ -262,6 +309,24 @@ impl Planner {
                 self.pause(key, now);
             }
         }
+    }
+
+    /// What was told to begin will not: it has failed, and holds no place.
+    fn reject(&mut self, node: &str, message: &str, now: i64) {
+        let Some(one) = self.starting.remove(node) else { return };
+        let cell = self.cells.get(node).and_then(|cells| cells.get(&one.shim));
+        let before = cell.and_then(|cell| cell.record.failed.as_ref());
+        let before = before.filter(|before| before.is_of(one.operation, &one.hash));
+        let failed = Failed {
+            operation: one.operation,
+            hash: one.hash,
+            times: before.map_or(1, |before| before.times.saturating_add(1)),
+            at: now / 1000,
+            reason: "JobRefused".to_owned(),
+            message: message.chars().take(MAX_MESSAGE).collect(),
+            permanent: false,
+        };
+        self.rejected.insert(node.to_owned(), (one.shim, failed));
     }
 
     fn pause(&mut self, key: &Key, now: i64) {

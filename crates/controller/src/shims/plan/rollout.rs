@@ -4,16 +4,55 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Effect, Key, Order, Planner, Starting, UNSURE};
-use crate::shims::budget::{self, Allowance, Candidate, Going};
-use crate::shims::cell::State;
+use crate::shims::budget::{self, Allowance, Amount, Candidate, Going};
+use crate::shims::cell::{Cell, State};
 use crate::shims::identity::Identity;
 use crate::shims::record::{self, Begun};
+
+/// How far the nodes of a rolling Shim are.
+#[derive(Debug, Default)]
+struct Standing {
+    /// All that have to do with it, also those that it is taken away from.
+    nodes: usize,
+    selected: usize,
+    failed: usize,
+    behind: usize,
+    /// Artifacts that at least one node has, and those that failed somewhere.
+    proven: BTreeSet<String>,
+    suspect: BTreeSet<String>,
+}
+
+impl Standing {
+    fn add(&mut self, cell: &Cell) {
+        self.nodes += 1;
+        self.selected += usize::from(cell.state.is_some());
+        // What failed counts until it works, also while it is tried again. What a policy refuses says nothing of
+        // the artifacts of others.
+        if cell.has_failed() {
+            self.failed += 1;
+            self.suspect.extend(cell.hash.clone());
+            return;
+        }
+        match &cell.state {
+            Some(State::Ready { updated: true }) => self.proven.extend(cell.hash.clone()),
+            Some(State::Pending | State::Ready { updated: false }) => self.behind += 1,
+            _ => {}
+        }
+    }
+
+    fn is_paused(&self, max_failed: Amount) -> bool {
+        let first_failed = self.suspect.iter().any(|hash| !self.proven.contains(hash));
+        self.behind > 0
+            && self.failed > 0
+            && (first_failed || self.failed >= max_failed.of(self.selected))
+    }
+}
 
 impl Planner {
     /// Lets as many begin as there is room for.
     pub(super) fn begin(&mut self, now: i64, effects: &mut Vec<Effect>) {
         let written: BTreeSet<Key> = effects.iter().filter_map(Effect::key).collect();
-        self.begin_again(now, effects);
+        self.begin_again(now, &written, effects);
         let cap = self.settings.max_in_flight.of(self.nodes.len());
         let going = self.going(now);
         let occupied: BTreeSet<&str> = going.iter().map(|one| one.node.as_str()).collect();
@@ -52,7 +91,7 @@ impl Planner {
                     shim: shim.clone(),
                     operation: want.operation,
                     hash: want.hash.clone(),
-                    retry: want.retry,
+                    again: want.retry || want.repair,
                     control_plane,
                 })
             }));
@@ -105,7 +144,7 @@ impl Planner {
 
     /// What was told to begin and not answered may have begun, so it holds its place. It is said again in the same
     /// words: the server knows by the name whether it is there.
-    fn begin_again(&mut self, now: i64, effects: &mut Vec<Effect>) {
+    fn begin_again(&mut self, now: i64, written: &BTreeSet<Key>, effects: &mut Vec<Effect>) {
         let lost: Vec<String> = self.starting.keys().cloned().collect();
         for node in lost {
             let key = Key::Node(node.clone());
@@ -120,12 +159,13 @@ impl Planner {
             let want = cell.and_then(|cell| cell.want.as_ref());
             let same =
                 want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
-            let written = effects.iter().any(|effect| effect.key().as_ref() == Some(&key));
             match () {
-                () if written => {}
+                () if written.contains(&key) => {}
                 () if same => effects.push(one.effect.clone()),
                 // By then it would have been heard of.
-                () if now >= one.until => drop(self.starting.remove(&node)),
+                () if now >= one.until || one.until > now + UNSURE => {
+                    drop(self.starting.remove(&node))
+                }
                 () => drop(self.timers.insert((one.until, key))),
             }
         }
@@ -137,22 +177,23 @@ impl Planner {
         });
         rolling
             .map(|(name, amount)| {
-                let mut allowance = Allowance::default();
-                let mut selected = 0;
-                for cell in self.cells.values().filter_map(|cells| cells.get(name)) {
-                    selected += usize::from(cell.state.is_some());
-                    let hash = cell.hash.clone();
-                    match &cell.state {
-                        Some(State::Ready { updated: true }) => allowance.proven.extend(hash),
-                        Some(State::Failed(_)) => allowance.suspect.extend(hash),
-                        _ => {}
-                    }
-                }
-                allowance.max_update = Some(amount.of(selected));
-                allowance.paused = self.is_paused(name);
+                let standing = self.standing(name);
+                let allowance = Allowance {
+                    max_update: Some(amount.of(standing.nodes)),
+                    paused: standing.is_paused(self.settings.max_failed),
+                    proven: standing.proven,
+                    suspect: standing.suspect,
+                };
                 (name.clone(), allowance)
             })
             .collect()
+    }
+
+    fn standing(&self, shim: &str) -> Standing {
+        let mut standing = Standing::default();
+        let cells = self.cells.values().filter_map(|cells| cells.get(shim));
+        cells.for_each(|cell| standing.add(cell));
+        standing
     }
 
     /// Whether so many nodes of a rolling Shim failed that the others wait.
@@ -161,24 +202,7 @@ impl Planner {
         if spec.is_none_or(|spec| budget::max_update(&spec.rollout_strategy).is_none()) {
             return false;
         }
-        let (mut selected, mut failed, mut behind) = (0, 0, 0);
-        let (mut proven, mut suspect) = (BTreeSet::new(), BTreeSet::new());
-        for cell in self.cells.values().filter_map(|cells| cells.get(shim)) {
-            selected += usize::from(cell.state.is_some());
-            match &cell.state {
-                Some(State::Failed(_)) => {
-                    failed += 1;
-                    suspect.extend(cell.hash.as_ref());
-                }
-                Some(State::Ready { updated: true }) => proven.extend(cell.hash.as_ref()),
-                Some(State::Pending | State::Ready { updated: false }) => behind += 1,
-                _ => {}
-            }
-        }
-        let first_failed = suspect.iter().any(|hash| !proven.contains(*hash));
-        behind > 0
-            && failed > 0
-            && (first_failed || failed >= self.settings.max_failed.of(selected))
+        self.standing(shim).is_paused(self.settings.max_failed)
     }
 
     /// The Job, and what announces it.
@@ -202,9 +226,9 @@ impl Planner {
             identity.nonce = nonce;
         }
         let mut announced = cell.record.clone();
-        announced.begun = Some(Begun { operation: want.operation, hash: want.hash.clone(), nonce });
-        let bare = self.view(&one.shim, shim).bare;
-        let patch = record::patch(node, &one.shim, bare, Some(&announced));
+        let (hash, handler) = (want.hash.clone(), shim.spec.runtime_class.handler.clone());
+        announced.begun = Some(Begun { operation: want.operation, hash, nonce, handler });
+        let patch = record::patch(node, &self.view(&one.shim, shim).marks(), Some(&announced));
         let (shim, artifact) = (Arc::clone(shim), want.artifact.clone());
         let effect = Effect::Start {
             node: node.name.clone(),
@@ -220,6 +244,8 @@ impl Planner {
             until: now + UNSURE,
         };
         self.starting.insert(one.node.clone(), starting);
+        // What is announced says so, too.
+        self.rejected.remove(&one.node);
         Some(effect)
     }
 }

@@ -11,6 +11,7 @@ use portolan_api::shim::{
 
 use super::{About, Effect, Key, Notice, Planner, STATUS_PAUSE, is_held};
 use crate::shims::class::{self, ClassStep};
+use crate::shims::record::{Carried, carried};
 use crate::shims::status::{self, ClassState, Tally};
 
 impl Planner {
@@ -34,7 +35,7 @@ impl Planner {
             return;
         }
         let tally = self.tally(name);
-        let clean = deleting && self.is_clean(name, &shim, &tally);
+        let clean = deleting && self.is_clean(name, &shim, &tally, now);
         if deleting && !clean {
             self.dirty_shims.insert(name.to_owned());
         }
@@ -79,17 +80,31 @@ impl Planner {
     }
 
     /// Whether nothing of a Shim is left on any node that there is, and no Job of it goes on.
-    fn is_clean(&self, name: &str, shim: &Shim, tally: &Tally) -> bool {
+    fn is_clean(&self, name: &str, shim: &Shim, tally: &Tally, now: i64) -> bool {
         let uid = shim.metadata.uid.as_ref();
+        let deadline = self.settings.deadline_seconds;
         let live = |name: &String| {
-            self.jobs
-                .get(name)
-                .is_some_and(|job| job.value.is_live() && Some(&job.value.identity.shim_uid) == uid)
+            self.jobs.get(name).map(|job| &job.value).is_some_and(|job| {
+                // What is deleted and does not go has nobody left who would run it.
+                let lost = job.deleting && job.is_late(now / 1000, deadline);
+                job.is_live() && !lost && Some(&job.identity.shim_uid) == uid
+            })
         };
         let there = self.jobs_of.iter().filter(|(node, _)| self.nodes.contains_key(*node));
         let going = there.flat_map(|(_, names)| names).any(live);
         let starting = self.starting.values().any(|one| one.shim == name);
-        tally.leaving.is_empty() && !going && !starting && self.dirty_nodes.is_empty()
+        let unknown = self.dirty_nodes.iter().any(|node| self.is_about(node, name, shim));
+        tally.leaving.is_empty() && !going && !starting && !unknown
+    }
+
+    /// Whether a node has anything to do with a Shim: others are not waited for.
+    fn is_about(&self, node: &str, name: &str, shim: &Shim) -> bool {
+        let known = self.cells.get(node).is_some_and(|cells| cells.contains_key(name));
+        let marks = self.view(name, shim).marks();
+        let marked = self.nodes.get(node).map(|node| carried(&node.value, &marks));
+        known
+            || marked.is_some_and(|marked| marked != Carried::Nothing)
+            || !self.jobs_on(node, shim).is_empty()
     }
 
     fn keep_class(
@@ -123,7 +138,8 @@ impl Planner {
     /// Whether the last status is long enough ago. If not, it is looked at again.
     fn may_report(&mut self, name: &str, now: i64) -> bool {
         let next = self.status_at.get(name).map_or(i64::MIN, |at| at + STATUS_PAUSE);
-        if now < next {
+        // Further away than any pause: the clock was set back.
+        if now < next && next <= now + STATUS_PAUSE {
             self.timers.insert((next, Key::Shim(name.to_owned())));
             return false;
         }
