@@ -98,6 +98,26 @@ impl Tree {
         fs::write(here, text).unwrap();
     }
 
+    /// A process of the host, in this mount namespace and of this user; the host's first one is in `host`.
+    pub fn process(&self, pid: u32, words: &[&str], namespace: &str, user: u32) {
+        let dir = format!("proc/{pid}");
+        self.write(&format!("{dir}/cmdline"), &(words.join("\0") + "\0"));
+        self.write(&format!("{dir}/status"), &format!("Name:\tx\nUid:\t{user}\t0\t0\t0\n"));
+        for (pid, namespace) in [(1, "host"), (pid, namespace)] {
+            let link = self.path(&format!("proc/{pid}/ns/mnt"));
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(namespace, link).unwrap();
+        }
+    }
+
+    /// What that process runs.
+    pub fn runs(&self, pid: u32, program: &str) {
+        let link = self.path(&format!("proc/{pid}/exe"));
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(self.path(program), link).unwrap();
+    }
+
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path(path)).unwrap()
     }

@@ -162,8 +162,9 @@ fn from_files(root: &HostRoot) -> Option<Found> {
     Some((preset, preset.config.to_owned(), None))
 }
 
+/// The runtime's program, which is run as root: so nobody else may be able to change it.
 fn program(root: &HostRoot, preset: &Preset, daemon: Option<&Daemon>) -> Option<String> {
-    let named = daemon.map(|daemon| daemon.program.clone()).filter(|path| path.starts_with('/'));
+    let named = daemon.and_then(|daemon| daemon.program.clone());
     let usual = preset.programs.iter().map(|path| (*path).to_owned());
-    named.into_iter().chain(usual).find(|path| root.has(path))
+    named.into_iter().chain(usual).find(|path| root.is_roots_alone(path))
 }

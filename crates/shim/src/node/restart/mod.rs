@@ -255,7 +255,7 @@ mod tests {
             pid,
             config: config.map(str::to_owned),
             address: None,
-            program: "containerd".into(),
+            program: None,
             started: None,
         };
         let (usual, config) = (named("default").unwrap(), "/etc/containerd/config.toml");
