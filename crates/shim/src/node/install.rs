@@ -86,7 +86,10 @@ async fn run(
     let former = note_wanted(&mut store, wanted, &sha256, progress)?;
     let mut work = Making { store: &mut store, site: &site, context: &context, node };
     match work.make(wanted, program, &path, progress).await {
-        Ok(()) => finish(&mut store, wanted, &sha256),
+        Ok(()) => {
+            let unread = store.state.restart_due && site.may_run(&root, &context);
+            finish(&mut store, wanted, unread)
+        }
         Err(error) => {
             abandon(&mut store, wanted, &sha256, former.filter(|_| !fresh));
             Err(error)
@@ -218,11 +221,18 @@ fn abandon(store: &mut Store<'_>, wanted: &Wanted, sha256: &str, former: Option<
     }
 }
 
-/// All holds: what is no longer needed goes.
-fn finish(store: &mut Store<'_>, wanted: &Wanted, sha256: &str) -> Result<(), NodeError> {
+/// All holds: what is no longer needed goes. `unread`: the runtime still goes by the configuration from
+/// before, and calls the programs that it names.
+fn finish(store: &mut Store<'_>, wanted: &Wanted, unread: bool) -> Result<(), NodeError> {
     let name = wanted.name.as_str();
-    retire_upstream(store, name)?;
-    place::collect(store, name, sha256)?;
+    if !unread {
+        retire_upstream(store, name)?;
+        place::collect(store, name)?;
+        let others = store.state.shims.iter().filter(|(_, shim)| shim.installed);
+        for other in others.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            place::collect(store, &other)?;
+        }
+    }
     store.remove_unused_dirs()?;
     if let Some(shim) = store.state.shims.get_mut(name) {
         shim.installed = true;

@@ -16,12 +16,13 @@
 //! | `preset` | kinds of nodes, as data, and how one is known |
 //! | `exec` | programs of the host |
 //! | `restart`, `ready` | the runtime started again, and asked what it knows |
-//! | `obtain`, `settle`, `progress` | the program had; a change made to hold, or undone; how it went |
+//! | `obtain`, `settle`, `effect`, `progress` | the program had; a change made to hold, taken by the runtime or undone; how it went |
 //! | `install`, `uninstall`, `verify` | all of it together |
 
 pub mod archive;
 pub mod config;
 mod disk;
+mod effect;
 pub mod elf;
 mod error;
 pub mod exec;
@@ -43,5 +44,5 @@ pub mod upstream;
 pub mod verify;
 
 pub use disk::{Quiet, Watch};
-pub use error::NodeError;
+pub use error::{NodeError, Untaken};
 pub use root::HostRoot;

@@ -102,10 +102,11 @@ pub(crate) fn hash(here: &Path) -> Option<Digest> {
     }
 }
 
-/// Removes the programs of a shim that nothing needs; `keep` is what the configuration names. Those that
-/// run stay: the runtime calls a shim's file again to clean up after it.
-pub(crate) fn collect(store: &mut Store<'_>, name: &str, keep: &str) -> Result<(), PlaceError> {
+/// Removes the programs of a shim that nothing needs. Those that run stay: the runtime calls a shim's file
+/// again to clean up after it.
+pub(crate) fn collect(store: &mut Store<'_>, name: &str) -> Result<(), PlaceError> {
     let Some(shim) = store.state.shims.get(name).cloned() else { return Ok(()) };
+    let keep = &shim.sha256;
     let old: Vec<_> = shim.versions.iter().filter(|sha256| *sha256 != keep).cloned().collect();
     if old.is_empty() {
         return Ok(());

@@ -112,6 +112,9 @@ pub struct Saved {
     pub path: String,
     /// What it said; none where it was not there.
     pub text: Option<String>,
+    /// SHA-256 of what we then wrote there; none where it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrote: Option<String>,
 }
 
 impl Default for State {

@@ -1,6 +1,7 @@
 //! A node made of files, archives to install on it, and a server that can misbehave.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "every file uses a part of it")]
 
+pub mod runtime;
 pub mod server;
 
 use std::collections::BTreeMap;
@@ -103,7 +104,10 @@ impl Tree {
         let dir = format!("proc/{pid}");
         self.write(&format!("{dir}/cmdline"), &(words.join("\0") + "\0"));
         self.write(&format!("{dir}/status"), &format!("Name:\tx\nUid:\t{user}\t0\t0\t0\n"));
+        // The host's is our own: this is a tree of files, and none to go into.
+        let own = fs::read_link("/proc/self/ns/mnt").unwrap();
         for (pid, namespace) in [(1, "host"), (pid, namespace)] {
+            let namespace = if namespace == "host" { own.as_path() } else { Path::new(namespace) };
             let link = self.path(&format!("proc/{pid}/ns/mnt"));
             fs::create_dir_all(link.parent().unwrap()).unwrap();
             let _ = fs::remove_file(&link);

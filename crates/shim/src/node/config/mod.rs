@@ -16,6 +16,7 @@ mod imports;
 mod plan;
 mod version;
 
+pub(crate) use block::ours_as_in;
 pub use block::{Entry, add, blocks, remove};
 pub use error::ConfigError;
 pub use imports::{Loaded, load};

@@ -28,6 +28,8 @@ pub struct Daemon {
     pub program: Option<String>,
     /// When it was started.
     pub started: Option<SystemTime>,
+    /// The same as the kernel counts it, which no clock that is set changes.
+    pub ticks: Option<u64>,
 }
 
 /// The containerd processes of a host, by their numbers. Docker keeps one of its own, which runs no pods.
@@ -67,6 +69,7 @@ fn read(root: &Path, hosts: &Path, pid: u32) -> Option<Daemon> {
         address: flag(args, &["--address", "-a"]),
         program: program_of(root, &dir, program),
         started: started(&proc, pid),
+        ticks: ticks(&proc, pid),
     })
 }
 
@@ -106,10 +109,14 @@ fn flag(args: &[&str], names: &[&str]) -> Option<String> {
     None
 }
 
-fn started(proc: &Path, pid: u32) -> Option<SystemTime> {
+fn ticks(proc: &Path, pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?;
     // The name may have spaces and brackets in it: fields are counted from behind the last of them.
-    let ticks: u64 = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()?;
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+fn started(proc: &Path, pid: u32) -> Option<SystemTime> {
+    let ticks = ticks(proc, pid)?;
     let all = fs::read_to_string(proc.join("stat")).ok()?;
     let boot: u64 =
         all.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;

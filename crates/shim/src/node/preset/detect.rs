@@ -1,6 +1,7 @@
 //! Which kind of node this is: from what runs, then from what is there, always in the same order.
 
 use super::{Daemon, PRESETS, Preset, daemons, named};
+use crate::node::exec::Context;
 use crate::node::root::HostRoot;
 
 /// What a person says about a node; it is believed.
@@ -23,6 +24,13 @@ pub struct Site {
     pub daemon: Option<Daemon>,
     /// Where the runtime's program is, as the host names it.
     pub program: Option<String>,
+}
+
+impl Site {
+    /// Whether a runtime may be running with this configuration: on a mere tree of files, none does.
+    pub(crate) fn may_run(&self, root: &HostRoot, context: &Context) -> bool {
+        context.is_host() || self.daemon.is_some() || root.has(self.preset.socket)
+    }
 }
 
 /// Why nothing can be done on a node.
@@ -131,6 +139,17 @@ pub(crate) fn running_for(running: &[Daemon], preset: &Preset, config: &str) -> 
         || running.iter().find(|daemon| started_with(daemon).starts_with(preset.daemon_config));
     let same_file = preset.config == usual().config;
     exact.or_else(|| if same_file { None } else { made() }).cloned()
+}
+
+/// All that do.
+pub(crate) fn running_all<'a>(
+    running: &'a [Daemon],
+    preset: &Preset,
+    config: &str,
+) -> Vec<&'a Daemon> {
+    let reads =
+        |daemon: &&Daemon| running_for(std::slice::from_ref(*daemon), preset, config).is_some();
+    running.iter().filter(reads).collect()
 }
 
 type Found = (&'static Preset, String, Option<Daemon>);

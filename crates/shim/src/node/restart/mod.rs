@@ -6,7 +6,7 @@ use std::time::Duration;
 use globset::Glob;
 
 use super::exec::{Context, ExecError};
-use super::preset::{Daemon, Preset, Site, daemons, running_for};
+use super::preset::{Daemon, Preset, Site, daemons, running_all, running_for};
 use super::root::HostRoot;
 
 /// How long a service manager may take.
@@ -29,6 +29,11 @@ pub enum RestartError {
         /// How many.
         count: usize,
     },
+    /// It runs, and nothing of the host can be run from here.
+    #[error(
+        "the runtime runs, and this host's programs cannot be run from here; run privileged with hostPID, or give --restart-command or --no-restart"
+    )]
+    Unreachable,
     /// It cannot be signalled from here.
     #[error(
         "process {pid} of the host cannot be signalled from here; run with the host's process numbers (hostPID)"
@@ -86,13 +91,14 @@ pub enum Method {
     OpenRc,
     /// s6's service.
     S6,
-    /// This process is asked to end; its supervisor starts it again.
-    Signal(u32),
+    /// The one process that reads this configuration is asked to end; its supervisor starts it again.
+    Signal,
     /// There is nothing to start: a tree of files.
     Nothing,
 }
 
-/// Starts the runtime of `preset` again.
+/// How the runtime of a site is started again. Decided before its configuration changes: one that did not
+/// survive the change is found by nobody.
 ///
 /// # Errors
 /// See [`RestartError`].
@@ -115,13 +121,14 @@ pub fn choose(
             let listed = units(context)?;
             let own = running_for(&running, preset, &site.config);
             let cgroup = own.and_then(|daemon| unit_of(root, daemon.pid));
-            let unit = choose_unit(preset.units, cgroup.as_deref(), &listed);
+            let unit = choose_unit(preset.units, cgroup.as_deref(), &listed.running)
+                .or_else(|| choose_unit(preset.units, None, &listed.troubled));
             let wanted = || preset.units.join(" or ");
             unit.map(Method::Unit).ok_or_else(|| RestartError::NoUnit { wanted: wanted() })
         }
         Init::OpenRc => Ok(Method::OpenRc),
         Init::S6 => Ok(Method::S6),
-        Init::Other => choose_process(preset, &site.config, &running).map(Method::Signal),
+        Init::Other => choose_process(preset, &site.config, &running).map(|_| Method::Signal),
     }
 }
 
@@ -134,10 +141,7 @@ pub fn choose_process(
     config: &str,
     running: &[Daemon],
 ) -> Result<u32, RestartError> {
-    let reads =
-        |daemon: &&Daemon| running_for(std::slice::from_ref(*daemon), preset, config).is_some();
-    let own: Vec<_> = running.iter().filter(reads).collect();
-    match own.as_slice() {
+    match running_all(running, preset, config).as_slice() {
         [one] => Ok(one.pid),
         others => Err(RestartError::Processes { count: others.len() }),
     }
@@ -172,25 +176,59 @@ fn unit_of(root: &HostRoot, pid: u32) -> Option<String> {
     text.lines().find_map(part)
 }
 
-/// Services that run. Asked as `list-units`: `is-system-running` says no where one other service failed.
-fn units(context: &Context) -> Result<Vec<String>, ExecError> {
-    let args =
-        ["list-units", "--type=service", "--state=active", "--plain", "--no-legend", "--no-pager"];
-    let said = context.run("systemctl", &args, LIMIT)?;
-    Ok(said.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+/// Services that are meant to run.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Units {
+    running: Vec<String>,
+    /// Failed, or about to start or to end.
+    troubled: Vec<String>,
 }
 
-/// Does it.
+/// Asked as `list-units`: `is-system-running` says no where one other service failed.
+fn units(context: &Context) -> Result<Units, ExecError> {
+    let args = ["list-units", "--type=service", "--all", "--plain", "--no-legend", "--no-pager"];
+    Ok(read_units(&context.run("systemctl", &args, LIMIT)?))
+}
+
+/// Lines of name, load, state and more. One that others only mention is not loaded, and one that somebody
+/// stopped is inactive: neither is ours to start.
+fn read_units(said: &str) -> Units {
+    let mut units = Units::default();
+    for line in said.lines() {
+        // Some versions put a dot before a failed one.
+        let mut words = line.split_whitespace().skip_while(|word| matches!(*word, "●" | "*"));
+        let (name, load, state) = (words.next(), words.next(), words.next());
+        let Some((name, "loaded")) = name.zip(load) else { continue };
+        match state {
+            Some("active" | "reloading") => units.running.push(name.to_owned()),
+            Some("failed" | "activating" | "deactivating") => units.troubled.push(name.to_owned()),
+            _ => {}
+        }
+    }
+    units
+}
+
+/// Does it. `back`: the configuration from before is back, and the runtime may be down.
 ///
 /// # Errors
 /// See [`RestartError`].
-pub fn act(root: &HostRoot, context: &Context, method: &Method) -> Result<(), RestartError> {
+pub fn act(
+    root: &HostRoot,
+    context: &Context,
+    site: &Site,
+    method: &Method,
+    back: bool,
+) -> Result<(), RestartError> {
     match method {
         Method::Nothing => {}
         Method::Command(line) => {
             context.shell(line, LIMIT)?;
         }
         Method::Unit(unit) => {
+            // One that failed too often in too short a time is not started otherwise.
+            if back && let Err(error) = context.run("systemctl", &["reset-failed", unit], LIMIT) {
+                tracing::warn!(%error, unit, "its failures are not forgotten");
+            }
             context.run("systemctl", &["restart", unit], LIMIT)?;
         }
         Method::OpenRc => {
@@ -199,7 +237,14 @@ pub fn act(root: &HostRoot, context: &Context, method: &Method) -> Result<(), Re
         Method::S6 => {
             context.run("s6-svc", &["-r", "/run/service/containerd"], LIMIT)?;
         }
-        Method::Signal(pid) => signal(root, *pid)?,
+        Method::Signal => {
+            match choose_process(site.preset, &site.config, &daemons(root.dir())) {
+                Ok(pid) => signal(root, pid)?,
+                // It is down: whoever supervises it starts it.
+                Err(RestartError::Processes { count: 0 }) if back => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
     Ok(())
 }
@@ -249,6 +294,19 @@ mod tests {
         assert_eq!(choose_unit(usual, None, &units(&["not-containerd.service"])), None);
     }
 
+    /// The runtime that did not survive a change is the one that has to be started again.
+    #[test]
+    fn a_failed_service_is_found_and_a_stopped_one_is_not() {
+        let said = "k3s.service loaded inactive dead Kubernetes\n\
+            ● containerd.service loaded failed failed x\n\
+            a.service loaded active running y\n\
+            b.service loaded activating auto-restart z\n\
+            c.service not-found inactive dead c.service\n";
+        let listed = read_units(said);
+        assert_eq!(listed.running, ["a.service"]);
+        assert_eq!(listed.troubled, ["containerd.service", "b.service"]);
+    }
+
     #[test]
     fn one_process_is_signalled_and_never_a_guess() {
         let daemon = |pid, config: Option<&str>| Daemon {
@@ -257,6 +315,7 @@ mod tests {
             address: None,
             program: None,
             started: None,
+            ticks: None,
         };
         let (usual, config) = (named("default").unwrap(), "/etc/containerd/config.toml");
         let choose = |running: &[Daemon]| choose_process(usual, config, running);
