@@ -79,6 +79,7 @@ async fn run(
         place::path(&store.install_dir, wanted.name.as_str(), &sha256, wanted.binary.as_str());
     // Planned once before anything is made: a configuration that is refused leaves the node as it was.
     plan(&store, &site, &context, wanted, &path)?;
+    refuse_built_in(&store, &site, &context, wanted)?;
     progress.phase(Phase::Place);
     store.create()?;
     store.sweep()?;
@@ -153,6 +154,17 @@ fn plan(
     let known = known_files(store, wanted.name.as_str());
     let look = settle::look(store, site, context, &loaded, &known);
     Ok(config::install(&look, wanted, program)?)
+}
+
+fn refuse_built_in(
+    store: &Store<'_>,
+    site: &Site,
+    context: &Context,
+    wanted: &Wanted,
+) -> Result<(), NodeError> {
+    let loaded = config::load(store.root, &site.config)?;
+    let look = settle::look(store, site, context, &loaded, &[]);
+    Ok(settle::refuse_built_in(&look, site, context, wanted)?)
 }
 
 /// Files that earlier runs changed for a shim.

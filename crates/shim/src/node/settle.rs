@@ -6,12 +6,14 @@ use std::time::Duration;
 use portolan_core::Digest;
 
 use super::config::{
-    self, Change, ConfigError, Loaded, Look, MAX_FILE, Version, handler_table, parse, same_foreign,
+    self, Change, ConfigError, Layout, Loaded, Look, MAX_FILE, Version, handler_table, parse,
+    same_foreign,
 };
 use super::error::NodeError;
 use super::exec::{Context, ExecError};
 use super::preset::Site;
 use super::ready::Expect;
+use super::request::Wanted;
 use super::state::{Saved, StateError, Store};
 use crate::report::Phase;
 
@@ -72,6 +74,37 @@ pub(crate) fn look<'a>(
 ) -> Look<'a> {
     let (main, layout) = (site.config.as_str(), site.preset.layout);
     Look { root: store.root, main, layout, major: major(context, site), loaded, known }
+}
+
+/// Refuses a handler that containerd has and no file of its configuration says: it would be another program
+/// from then on, for pods that know nothing of it. Where the file is made anew at every start, what is ours in
+/// it cannot be told from that.
+pub(crate) fn refuse_built_in(
+    look: &Look<'_>,
+    site: &Site,
+    context: &Context,
+    wanted: &Wanted,
+) -> Result<(), ConfigError> {
+    let program = site.program.as_deref().filter(|_| context.is_host());
+    let Some(program) = program.filter(|_| look.layout == Layout::File && !look.has_ours(wanted))
+    else {
+        return Ok(());
+    };
+    let Ok(text) = dump(context, program, &site.config) else { return Ok(()) };
+    if text.len() as u64 > MAX_FILE {
+        return Ok(());
+    }
+    let document = parse("containerd config dump", &text)?;
+    let version = Version::of("containerd config dump", &document)?;
+    let handler = wanted.handler.as_str();
+    match handler_table(&document, version, handler) {
+        Some(_) => Err(ConfigError::BuiltIn { handler: handler.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+fn dump(context: &Context, program: &str, config: &str) -> Result<String, ExecError> {
+    context.run(program, &["--config", config, "config", "dump"], DUMP)
 }
 
 impl Work<'_, '_> {
@@ -206,7 +239,7 @@ impl Work<'_, '_> {
             return Ok(());
         }
         self.store.disk.replace(&here, text.as_bytes(), 0o600)?;
-        let dumped = self.dump(program, &trial);
+        let dumped = dump(self.context, program, &trial);
         self.store.disk.remove_file(&here)?;
         Ok(seen(dumped, expect)?)
     }
@@ -214,18 +247,14 @@ impl Work<'_, '_> {
     /// Drop-ins are seen where they are, or not at all.
     fn check_after(&self, changes: &[Change], expect: Expect<'_>) -> Result<(), ConfigError> {
         let main_changed = changes.iter().any(|change| change.path == self.site.config);
-        let rendered = self.site.preset.layout != super::config::Layout::File;
+        let rendered = self.site.preset.layout != Layout::File;
         let program = self.site.program.as_deref().filter(|_| self.context.is_host());
         match program {
             Some(program) if !main_changed && !rendered => {
-                seen(self.dump(program, &self.site.config), expect)
+                seen(dump(self.context, program, &self.site.config), expect)
             }
             _ => Ok(()),
         }
-    }
-
-    fn dump(&self, program: &str, config: &str) -> Result<String, ExecError> {
-        self.context.run(program, &["--config", config, "config", "dump"], DUMP)
     }
 }
 

@@ -53,6 +53,28 @@ pub enum ConfigError {
         /// The handler.
         handler: String,
     },
+    /// The runtime's own.
+    #[error("the handler {handler} is one of containerd's own; give another --handler")]
+    BuiltIn {
+        /// The handler.
+        handler: String,
+    },
+    /// Plugins under two kinds of names, of which containerd takes either.
+    #[error(
+        "{path} says no version and names plugins as version 2 does; write `version = 2` at its beginning if that is what it is"
+    )]
+    Unversioned {
+        /// The file.
+        path: String,
+    },
+    /// Something that a template would take for its own.
+    #[error(
+        "{path} is a template, in which {{{{ has a meaning: neither options nor --install-dir can have it"
+    )]
+    InTemplate {
+        /// The file.
+        path: String,
+    },
     /// Another shim's.
     #[error("the handler {handler} is that of the shim {other}; give another --handler")]
     OthersHandler {
