@@ -4,20 +4,16 @@
 mod support;
 
 use std::fs;
-use std::time::Duration;
 
 use portolan_core::Digest;
-use portolan_shim::node::NodeError;
-use portolan_shim::node::install::{Node, Restart};
+use portolan_shim::node::install::{Node, Restart, Source, install};
+use portolan_shim::node::request::{Options, Wanted};
+use portolan_shim::node::{NodeError, Quiet, upstream};
 use portolan_shim::report::Reason;
 use support::{MAIN, Tree, ok, program, runtime};
 
 fn restarting(tree: &Tree, command: &str) -> Node {
-    let command = Some(command.to_owned());
-    Node {
-        restart: Restart { off: false, command, patience: Duration::from_millis(1500) },
-        ..tree.node()
-    }
+    support::restarting(tree.dir.path(), command)
 }
 
 fn restarts(tree: &Tree) -> usize {
@@ -97,4 +93,82 @@ async fn a_runtime_that_cannot_be_reached_is_not_passed_over() {
     assert_eq!(tree.read(MAIN), before);
     assert!(!tree.path("opt").exists());
     ok(tree.install("spin", &program(1, 1000)).await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn going_back_keeps_what_somebody_wrote_meanwhile() {
+    let block = "\n# RCM runtime config for spin\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.spin]\nruntime_type = \"/opt/rcm/bin/x\"\n";
+    let base = "version = 2\n";
+    let tree = Tree::with(&format!("{base}{block}"));
+    let main = tree.path(MAIN);
+    let edit = format!("printf '[debug]\\nlevel = \"info\"\\n' >> {}; exit 1", main.display());
+    // What nobody touched comes back to the byte, upstream's block with it.
+    let failing = restarting(&tree, "exit 1");
+    let outcome = tree.install_by(&failing, "spin", &program(1, 1000)).await;
+    assert_eq!(outcome.report.reason, Some(Reason::RolledBack), "{}", outcome.report.message);
+    assert_eq!(tree.read(MAIN), format!("{base}{block}"));
+    // What somebody wrote stays, and what is ours is as it was.
+    ok(tree.install("other", &program(2, 1000)).await);
+    let before = tree.read(MAIN);
+    let outcome = tree.install_by(&restarting(&tree, &edit), "third", &program(1, 1000)).await;
+    assert_eq!(outcome.report.reason, Some(Reason::RolledBack), "{}", outcome.report.message);
+    // Once for the restart, and once for the one after it.
+    let text = tree.read(MAIN);
+    assert!(text.contains("[debug]\nlevel = \"info\"\n"), "{text}");
+    assert!(!text.contains("third") && text.starts_with(&before), "{text}");
+}
+
+#[tokio::test]
+async fn programs_that_run_are_not_removed() {
+    let tree = Tree::with("version = 2\n");
+    let placed = |binary: &str, program: &[u8]| {
+        format!("opt/rcm/spin/{}/{binary}", Digest::sha256(program).hex())
+    };
+    let old = placed("containerd-shim-spin", &program(1, 1000));
+    ok(tree.install("spin", &program(1, 1000)).await);
+    tree.process(9, &["x"], "host", 0);
+    tree.runs(9, &old);
+    // Under another name now.
+    let assets = tempfile::tempdir().unwrap();
+    fs::write(assets.path().join("other-name"), program(2, 1000)).unwrap();
+    let wanted = Wanted::new("spin", None, Some("other-name"), Options::default()).unwrap();
+    let source = Source::Assets(assets.path().to_owned());
+    ok(install(&tree.node(), &wanted, &source, &Quiet).await);
+    assert!(
+        tree.path(&old).exists() && tree.path(&placed("other-name", &program(2, 1000))).exists()
+    );
+    // Back to the one that runs, in vain.
+    let failing = restarting(&tree, "exit 1");
+    let outcome = tree.install_by(&failing, "spin", &program(1, 1000)).await;
+    assert_eq!(outcome.report.reason, Some(Reason::RolledBack), "{}", outcome.report.message);
+    assert!(tree.path(&old).exists());
+    let told = ok(tree.uninstall("spin").await);
+    assert!(told.warnings.iter().any(|warning| warning.contains("still run")), "{told:?}");
+}
+
+#[tokio::test]
+async fn upstreams_program_stays_while_it_runs_and_a_link_is_not_followed() {
+    let tree = Tree::with("version = 2\n");
+    let state = upstream::State {
+        shims: ["spin", "linked"]
+            .map(|name| {
+                let path = format!("/opt/rcm/bin/containerd-shim-{name}");
+                (name.to_owned(), upstream::Shim { sha256: "ab".repeat(32), path })
+            })
+            .into(),
+    };
+    tree.write("opt/rcm/rcm-lock.json", &state.to_text());
+    tree.write("opt/rcm/bin/containerd-shim-spin", "x");
+    tree.write("usr/bin/precious", "x");
+    let link = tree.path("opt/rcm/bin/containerd-shim-linked");
+    std::os::unix::fs::symlink("/usr/bin/precious", &link).unwrap();
+    ok(tree.install("linked", &program(1, 1000)).await);
+    assert!(tree.path("usr/bin/precious").exists() && fs::symlink_metadata(&link).is_err());
+    tree.process(9, &["x"], "host", 0);
+    tree.runs(9, "opt/rcm/bin/containerd-shim-spin");
+    ok(tree.install("spin", &program(1, 1000)).await);
+    assert!(tree.path("opt/rcm/bin/containerd-shim-spin").exists());
+    fs::remove_dir_all(tree.path("proc/9")).unwrap();
+    ok(tree.install("spin", &program(1, 1000)).await);
+    assert!(!tree.path("opt/rcm/bin").exists() && !tree.path("opt/rcm/rcm-lock.json").exists());
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan_core::Digest;
-use portolan_registry::durable::{self, DurableError, TempFile};
+use portolan_registry::durable::{DurableError, TempFile};
 
 use super::archive::Program;
 use super::config;
@@ -25,11 +25,11 @@ pub use super::progress::Outcome;
 use super::progress::Progress;
 use super::ready::Expect;
 use super::request::{self, RequestError, Wanted};
+use super::retire;
 use super::root::HostRoot;
 pub use super::settle::Restart;
 use super::settle::{self, Work};
 use super::state::{Shim, Store};
-use super::upstream;
 use crate::report::{Operation, Phase};
 
 /// Where shims are installed unless said otherwise: where upstream's installer has them.
@@ -214,7 +214,8 @@ fn abandon(store: &mut Store<'_>, wanted: &Wanted, sha256: &str, former: Option<
     let tidy = (|| {
         match former {
             Some(former) => {
-                if former.sha256 != sha256 {
+                // One that was there before may run, or be what the runtime goes by.
+                if !former.versions.iter().any(|version| version == sha256) {
                     place::remove(store, name, sha256)?;
                 }
                 store.state.shims.insert(name.to_owned(), former);
@@ -238,7 +239,7 @@ fn abandon(store: &mut Store<'_>, wanted: &Wanted, sha256: &str, former: Option<
 fn finish(store: &mut Store<'_>, wanted: &Wanted, unread: bool) -> Result<(), NodeError> {
     let name = wanted.name.as_str();
     if !unread {
-        retire_upstream(store, name)?;
+        retire::retire(store, name, true)?;
         place::collect(store, name)?;
         let others = store.state.shims.iter().filter(|(_, shim)| shim.installed);
         for other in others.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
@@ -252,31 +253,6 @@ fn finish(store: &mut Store<'_>, wanted: &Wanted, unread: bool) -> Result<(), No
     let temp = store.temp()?;
     store.disk.remove_tree(&temp)?;
     Ok(store.save()?)
-}
-
-/// Upstream's program and its line in upstream's state, once nothing names them. True where there were any.
-pub(crate) fn retire_upstream(store: &Store<'_>, name: &str) -> Result<bool, NodeError> {
-    let file = store.here(&format!("{}/{}", store.install_dir, upstream::STATE))?;
-    let Some(bytes) = durable::read_bounded(&file, 1 << 20)? else {
-        return Ok(false);
-    };
-    let Ok(mut state) = upstream::State::parse(&bytes) else { return Ok(false) };
-    let Some(shim) = state.shims.remove(name) else { return Ok(false) };
-    let bin = format!("{}/bin/", store.install_dir);
-    // Only what upstream puts there: a state file may say anything.
-    if shim.path.starts_with(&bin) && !shim.path.contains("..") {
-        let here = store.here(&shim.path)?;
-        store.disk.remove_file(&here)?;
-        if let Some(dir) = here.parent() {
-            store.disk.remove_empty_dir(dir)?;
-        }
-    }
-    if state.shims.is_empty() {
-        store.disk.remove_file(&file)?;
-    } else {
-        store.disk.replace(&file, state.to_text().as_bytes(), 0o644)?;
-    }
-    Ok(true)
 }
 
 /// A digest that a person gave, or none where the text is empty.

@@ -12,7 +12,7 @@
 //! | `state`, `lock` | what was done and is being done; one at a time |
 //! | `place` | binaries under their digests |
 //! | `config` | containerd's configuration: read as TOML, changed by owned blocks and files |
-//! | `upstream` | what runtime-class-manager left |
+//! | `upstream`, `retire` | what runtime-class-manager left; taken away |
 //! | `preset` | kinds of nodes, as data, and how one is known |
 //! | `exec` | programs of the host |
 //! | `restart`, `ready` | the runtime started again, and asked what it knows |
@@ -36,6 +36,7 @@ mod progress;
 pub mod ready;
 pub mod request;
 pub mod restart;
+mod retire;
 mod root;
 mod settle;
 pub mod state;

@@ -182,6 +182,13 @@ pub fn node(root: &Path) -> Node {
     }
 }
 
+/// The same with a runtime that is started again by this line, and has little time to come back.
+pub fn restarting(root: &Path, command: &str) -> Node {
+    let (off, command) = (false, Some(command.to_owned()));
+    let patience = Duration::from_millis(1500);
+    Node { restart: Restart { off, command, patience }, ..node(root) }
+}
+
 pub fn wanted(name: &str) -> Wanted {
     Wanted::new(name, None, None, Options::default()).unwrap()
 }

@@ -93,6 +93,16 @@ pub enum ConfigError {
         /// Whose block.
         name: String,
     },
+    /// What would be left is no TOML.
+    #[error(
+        "{path} would be no TOML without what it says of {name}; it is left as it is: take that out by hand"
+    )]
+    CannotRemove {
+        /// The file.
+        path: String,
+        /// Whose tables.
+        name: String,
+    },
     /// It has the tables in a form that cannot be added to.
     #[error(
         "a runtime cannot be added to {path}: the tables above it are written on one line there"

@@ -334,6 +334,10 @@ fn cleared(
         let rest = block::remove(&path, &before, name)?;
         let rest = upstream::remove_block(&rest, handler);
         let empty = rest != before && is_bare(&rest);
+        // What containerd reads must still be what it can read.
+        if look.layout == Layout::File && rest != before && parse(&path, &rest).is_err() {
+            return Err(ConfigError::CannotRemove { path, name: name.to_owned() });
+        }
         let after = (!is_dropin(&before, name, &path) && !empty).then_some(rest);
         if after.as_deref() != Some(&before) {
             changes.push(Change { path, before: Some(before), after });
