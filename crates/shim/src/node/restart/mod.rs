@@ -16,7 +16,7 @@ const LIMIT: Duration = Duration::from_secs(120);
 #[derive(Debug, thiserror::Error)]
 pub enum RestartError {
     /// No service of the right name.
-    #[error("no running service is called {wanted}; give --restart-command")]
+    #[error("no service is known to run it: it should be {wanted}; give --restart-command")]
     NoUnit {
         /// Which were looked for.
         wanted: String,
@@ -71,13 +71,31 @@ pub enum Init {
 
 /// Who starts services here.
 #[must_use]
-pub fn init(root: &HostRoot) -> Init {
+pub fn init(root: &HostRoot, preset: &Preset) -> Init {
+    let supervised = || services(preset).any(|name| root.has(&format!("{S6_SERVICES}/{name}")));
     match () {
         () if root.has("/run/systemd/system") => Init::Systemd,
         () if root.has("/run/openrc") => Init::OpenRc,
-        () if root.has("/run/service/containerd") => Init::S6,
+        () if supervised() => Init::S6,
         () => Init::Other,
     }
+}
+
+/// Where s6 has what it supervises, in a container's usual layout.
+const S6_SERVICES: &str = "/run/service";
+
+/// The services of a kind of node where they are not systemd's.
+fn services(preset: &Preset) -> impl Iterator<Item = &'static str> {
+    let plain = |unit: &&'static str| unit.strip_suffix(".service").filter(|n| !n.contains('*'));
+    preset.units.iter().filter_map(plain)
+}
+
+/// The first of them that one of these directories has: those that run before those that could.
+fn choose_service(root: &HostRoot, preset: &Preset, dirs: &[&str]) -> Result<String, RestartError> {
+    let in_dir = |dir: &&str| services(preset).find(|name| root.has(&format!("{dir}/{name}")));
+    let found = dirs.iter().find_map(in_dir);
+    let wanted = || services(preset).collect::<Vec<_>>().join(" or ");
+    found.map(str::to_owned).ok_or_else(|| RestartError::NoUnit { wanted: wanted() })
 }
 
 /// What is done.
@@ -87,10 +105,10 @@ pub enum Method {
     Command(String),
     /// A unit of systemd.
     Unit(String),
-    /// OpenRC's service.
-    OpenRc,
-    /// s6's service.
-    S6,
+    /// A service of OpenRC.
+    OpenRc(String),
+    /// A service of s6.
+    S6(String),
     /// The one process that reads this configuration is asked to end; its supervisor starts it again.
     Signal,
     /// There is nothing to start: a tree of files.
@@ -116,18 +134,23 @@ pub fn choose(
         return Ok(Method::Nothing);
     }
     let running = daemons(root.dir());
-    match init(root) {
+    match init(root, preset) {
         Init::Systemd => {
             let listed = units(context)?;
             let own = running_for(&running, preset, &site.config);
-            let cgroup = own.and_then(|daemon| unit_of(root, daemon.pid));
-            let unit = choose_unit(preset.units, cgroup.as_deref(), &listed.running)
-                .or_else(|| choose_unit(preset.units, None, &listed.troubled));
+            let cgroup = own.and_then(|daemon| Some((unit_of(root, daemon.pid)?, daemon.pid)));
+            let own = cgroup
+                .map(|(name, pid)| Own { is_main: main_pid(context, &name) == Some(pid), name });
+            let unit = choose_unit(preset.units, own.as_ref(), &listed.running)
+                .or_else(|| choose_unit(preset.units, own.as_ref(), &listed.troubled));
             let wanted = || preset.units.join(" or ");
             unit.map(Method::Unit).ok_or_else(|| RestartError::NoUnit { wanted: wanted() })
         }
-        Init::OpenRc => Ok(Method::OpenRc),
-        Init::S6 => Ok(Method::S6),
+        Init::OpenRc => {
+            let dirs = ["/run/openrc/started", "/run/openrc/failed", "/etc/init.d"];
+            choose_service(root, preset, &dirs).map(Method::OpenRc)
+        }
+        Init::S6 => choose_service(root, preset, &[S6_SERVICES]).map(Method::S6),
         Init::Other => choose_process(preset, &site.config, &running).map(|_| Method::Signal),
     }
 }
@@ -147,10 +170,20 @@ pub fn choose_process(
     }
 }
 
-/// The service to start again: the one that the daemon runs in, if it is of this kind of node, else the
-/// first wanted one that runs. Names are matched as a whole.
+/// The service that the daemon runs in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Own {
+    /// Its name.
+    pub name: String,
+    /// The daemon is what the service is there for, not something that was started from within it.
+    pub is_main: bool,
+}
+
+/// The service to start again: the one that the daemon runs in, if it is of this kind of node or for the daemon
+/// alone; if it is in another, none. Where that is not known, the first wanted one that is listed. Names are
+/// matched as a whole.
 #[must_use]
-pub fn choose_unit(wanted: &[&str], cgroup: Option<&str>, running: &[String]) -> Option<String> {
+pub fn choose_unit(wanted: &[&str], own: Option<&Own>, listed: &[String]) -> Option<String> {
     let matches = |pattern: &str, unit: &str| {
         Glob::new(pattern).is_ok_and(|glob| {
             glob.compile_matcher().is_match(unit)
@@ -158,10 +191,10 @@ pub fn choose_unit(wanted: &[&str], cgroup: Option<&str>, running: &[String]) ->
         })
     };
     let fits = |unit: &&str| wanted.iter().any(|pattern| matches(pattern, unit));
-    if let Some(unit) = cgroup.filter(fits) {
-        return Some(unit.to_owned());
+    if let Some(own) = own {
+        return (own.is_main || fits(&own.name.as_str())).then(|| own.name.clone());
     }
-    let mut sorted: Vec<_> = running.iter().collect();
+    let mut sorted: Vec<_> = listed.iter().collect();
     sorted.sort_unstable();
     wanted
         .iter()
@@ -174,6 +207,12 @@ fn unit_of(root: &HostRoot, pid: u32) -> Option<String> {
     let part =
         |line: &str| line.rsplit('/').find(|part| part.ends_with(".service")).map(str::to_owned);
     text.lines().find_map(part)
+}
+
+/// The process that a service is there for.
+fn main_pid(context: &Context, unit: &str) -> Option<u32> {
+    let args = ["show", "--property=MainPID", "--value", unit];
+    context.run("systemctl", &args, LIMIT).ok()?.trim().parse().ok()
 }
 
 /// Services that are meant to run.
@@ -231,11 +270,11 @@ pub fn act(
             }
             context.run("systemctl", &["restart", unit], LIMIT)?;
         }
-        Method::OpenRc => {
-            context.run("rc-service", &["containerd", "restart"], LIMIT)?;
+        Method::OpenRc(name) => {
+            context.run("rc-service", &[name, "restart"], LIMIT)?;
         }
-        Method::S6 => {
-            context.run("s6-svc", &["-r", "/run/service/containerd"], LIMIT)?;
+        Method::S6(name) => {
+            context.run("s6-svc", &["-r", &format!("{S6_SERVICES}/{name}")], LIMIT)?;
         }
         Method::Signal => {
             match choose_process(site.preset, &site.config, &daemons(root.dir())) {
@@ -278,20 +317,48 @@ mod tests {
         let listed =
             units(&["backup-k3s.service", "k3s.service.d", "k3s-edge.service", "k3s.service"]);
         assert_eq!(choose_unit(k3s, None, &listed).as_deref(), Some("k3s.service"));
-        assert_eq!(
-            choose_unit(k3s, Some("k3s-edge.service"), &listed).as_deref(),
-            Some("k3s-edge.service")
-        );
-        assert_eq!(
-            choose_unit(k3s, Some("docker.service"), &listed).as_deref(),
-            Some("k3s.service")
-        );
+        let own = |name: &str, is_main| Own { name: name.to_owned(), is_main };
+        let chosen = |name: &str, is_main| choose_unit(k3s, Some(&own(name, is_main)), &listed);
+        assert_eq!(chosen("k3s-edge.service", false).as_deref(), Some("k3s-edge.service"));
+        assert_eq!(chosen("my-runtime.service", true).as_deref(), Some("my-runtime.service"));
+        assert_eq!(chosen("ssh.service", false), None, "it was started from there by hand");
         assert_eq!(
             choose_unit(k3s, None, &units(&["backup-k3s.service", "k3s-x.y.service"])),
             None
         );
         let usual = named("kubeadm").unwrap().units;
         assert_eq!(choose_unit(usual, None, &units(&["not-containerd.service"])), None);
+    }
+
+    /// N15 in another place: the service was called containerd, whatever the kind of node.
+    #[test]
+    fn n15_services_are_those_of_the_kind_of_node() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = HostRoot::open(dir.path()).unwrap();
+        let make = |path: &str| {
+            let path = dir.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "").unwrap();
+        };
+        for path in ["run/openrc/started/k3s-agent", "etc/init.d/k3s", "etc/init.d/containerd"] {
+            make(path);
+        }
+        let (k3s, usual) = (named("k3s").unwrap(), named("default").unwrap());
+        let site = |preset: &'static Preset| Site {
+            preset,
+            config: preset.config.to_owned(),
+            daemon: None,
+            program: None,
+        };
+        let choose = |preset| choose(&root, &Context::Here, &site(preset), None);
+        assert_eq!(choose(k3s).unwrap(), Method::OpenRc("k3s-agent".to_owned()));
+        assert_eq!(choose(usual).unwrap(), Method::OpenRc("containerd".to_owned()));
+        let k0s = choose(named("k0s").unwrap()).unwrap_err();
+        assert!(matches!(k0s, RestartError::NoUnit { .. }), "{k0s}");
+        std::fs::remove_dir_all(dir.path().join("run")).unwrap();
+        make("run/service/containerd");
+        assert_eq!(choose(usual).unwrap(), Method::S6("containerd".to_owned()));
+        assert_eq!(init(&root, k3s), Init::Other);
     }
 
     /// The runtime that did not survive a change is the one that has to be started again.
