@@ -85,49 +85,54 @@ fn trees() -> Vec<Tree> {
     vec![block, bare, dropin, template, merged]
 }
 
-#[tokio::test]
+#[tokio::test(flavor = "multi_thread", worker_threads = 5)]
 async fn killed_before_any_change_the_next_run_finishes() {
+    let each: Vec<_> = trees().into_iter().map(|tree| tokio::spawn(survives(tree))).collect();
+    for one in each {
+        one.await.unwrap();
+    }
+}
+
+async fn survives(tree: Tree) {
     let (first, second) = (program(1, 2000), program(2, 2000));
     let (one, two) = (Tree::assets("spin", &first), Tree::assets("spin", &second));
-    for tree in trees() {
-        let before = tree.snapshot();
-        let mut kills = 0;
-        // A first install, then the next run; and a first install, then an uninstall.
-        for at in 1.. {
-            if !die("install", &tree, one.path(), at) {
-                break;
-            }
-            kills += 1;
-            ok(tree.install("spin", &first).await);
-            ok(tree.verify("spin").await);
-            ok(tree.uninstall("spin").await);
-            assert_eq!(tree.snapshot(), before, "install killed at {at}, finished, uninstalled");
-            assert!(die("install", &tree, one.path(), at));
-            ok(tree.uninstall("spin").await);
-            assert_eq!(tree.snapshot(), before, "install killed at {at}, uninstalled");
+    let before = tree.snapshot();
+    let mut kills = 0;
+    // A first install, then the next run; and a first install, then an uninstall.
+    for at in 1.. {
+        if !die("install", &tree, one.path(), at) {
+            break;
         }
-        assert!(kills > 8, "{kills}");
-        // An update.
-        for at in 1.. {
-            ok(tree.install("spin", &first).await);
-            let killed = die("install", &tree, two.path(), at);
-            ok(tree.install("spin", &second).await);
-            ok(tree.verify("spin").await);
-            ok(tree.uninstall("spin").await);
-            assert_eq!(tree.snapshot(), before, "update killed at {at}");
-            if !killed {
-                break;
-            }
+        kills += 1;
+        ok(tree.install("spin", &first).await);
+        ok(tree.verify("spin").await);
+        ok(tree.uninstall("spin").await);
+        assert_eq!(tree.snapshot(), before, "install killed at {at}, finished, uninstalled");
+        assert!(die("install", &tree, one.path(), at));
+        ok(tree.uninstall("spin").await);
+        assert_eq!(tree.snapshot(), before, "install killed at {at}, uninstalled");
+    }
+    assert!(kills > 8, "{kills}");
+    // An update.
+    for at in 1.. {
+        ok(tree.install("spin", &first).await);
+        let killed = die("install", &tree, two.path(), at);
+        ok(tree.install("spin", &second).await);
+        ok(tree.verify("spin").await);
+        ok(tree.uninstall("spin").await);
+        assert_eq!(tree.snapshot(), before, "update killed at {at}");
+        if !killed {
+            break;
         }
-        // An uninstall.
-        for at in 1.. {
-            ok(tree.install("spin", &first).await);
-            let killed = die("uninstall", &tree, one.path(), at);
-            ok(tree.uninstall("spin").await);
-            assert_eq!(tree.snapshot(), before, "uninstall killed at {at}");
-            if !killed {
-                break;
-            }
+    }
+    // An uninstall.
+    for at in 1.. {
+        ok(tree.install("spin", &first).await);
+        let killed = die("uninstall", &tree, one.path(), at);
+        ok(tree.uninstall("spin").await);
+        assert_eq!(tree.snapshot(), before, "uninstall killed at {at}");
+        if !killed {
+            break;
         }
     }
 }

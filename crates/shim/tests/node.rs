@@ -153,6 +153,24 @@ async fn n4_uninstall_can_be_repeated() {
     ok(Tree::empty().uninstall("spin").await);
 }
 
+/// Killed while containerd was asked about a configuration.
+#[tokio::test]
+async fn a_configuration_on_trial_is_swept() {
+    let tree = Tree::with("version = 2\n");
+    let before = tree.snapshot();
+    for install in [true, false] {
+        for left in [".portolan-trial", ".portolan-new-.portolan-trial~"] {
+            tree.write(&format!("etc/containerd/{left}"), "version = 2\n");
+        }
+        if install {
+            ok(tree.install("spin", &program(1, 1000)).await);
+            assert!(!tree.path("etc/containerd/.portolan-trial").exists());
+        }
+        ok(tree.uninstall("spin").await);
+        assert_eq!(tree.snapshot(), before, "{install}");
+    }
+}
+
 /// N11: D-Bus was installed and restarted on the host.
 #[test]
 fn n11_nothing_is_installed_and_no_other_service_touched() {

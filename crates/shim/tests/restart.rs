@@ -130,7 +130,7 @@ async fn programs_that_run_are_not_removed() {
     tree.runs(9, &old);
     // Under another name now.
     let assets = tempfile::tempdir().unwrap();
-    fs::write(assets.path().join("other-name"), program(2, 1000)).unwrap();
+    Tree::leave(assets.path(), "other-name", &program(2, 1000));
     let wanted = Wanted::new("spin", None, Some("other-name"), Options::default()).unwrap();
     let source = Source::Assets(assets.path().to_owned());
     ok(install(&tree.node(), &wanted, &source, &Quiet).await);

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan_core::Digest;
-use portolan_registry::durable::{DurableError, TempFile};
 
 use super::archive::Program;
 use super::config;
@@ -18,7 +17,7 @@ use super::error::NodeError;
 use super::exec::Context;
 use super::lock;
 pub use super::obtain::{Source, fetch_stage};
-use super::obtain::{obtain, platform, reopen};
+use super::obtain::{copy, obtain, platform};
 use super::place;
 use super::preset::{Overrides, Site, detect};
 pub use super::progress::Outcome;
@@ -83,6 +82,7 @@ async fn run(
     progress.phase(Phase::Place);
     store.create()?;
     store.sweep()?;
+    settle::sweep(&store, &site)?;
     let fresh = !store.state.shims.contains_key(wanted.name.as_str());
     let former = note_wanted(&mut store, wanted, &sha256, progress)?;
     let mut work = Making { store: &mut store, site: &site, context: &context, node };
@@ -116,7 +116,8 @@ impl Making<'_, '_> {
         progress: &mut Progress,
     ) -> Result<(), NodeError> {
         if !place::is_right(&self.store.here(path)?, &program.digest) {
-            let copied = copy(&program, self.store)?;
+            // On the file system that it goes to.
+            let copied = copy(&program, &self.store.temp()?)?;
             place::put(self.store, copied, path)?;
             progress.report.changed = true;
         }
@@ -170,15 +171,6 @@ fn refuse_built_in(
 /// Files that earlier runs changed for a shim.
 pub(crate) fn known_files(store: &Store<'_>, name: &str) -> Vec<String> {
     store.state.shims.get(name).map(|shim| shim.files.clone()).unwrap_or_default()
-}
-
-/// A copy on the file system that the program goes to.
-fn copy(program: &Program, store: &Store<'_>) -> Result<TempFile, NodeError> {
-    let copy = TempFile::create(&store.temp()?)?;
-    let mut from = reopen(&program.file)?;
-    let failed = |e| DurableError::io("write", copy.path(), e);
-    std::io::copy(&mut from, &mut copy.file()).map_err(failed)?;
-    Ok(copy)
 }
 
 /// Writes down what is about to be there; gives back what was.

@@ -76,6 +76,20 @@ pub(crate) fn look<'a>(
     Look { root: store.root, main, layout, major: major(context, site), loaded, known }
 }
 
+/// What a configuration is called while containerd is asked about it. No pattern for `*.toml` takes it.
+fn trial(site: &Site) -> String {
+    let dir = site.config.rsplit_once('/').map_or("/", |(dir, _)| dir);
+    format!("{dir}/.portolan-trial")
+}
+
+/// Removes what a run that was killed while containerd was asked left.
+pub(crate) fn sweep(store: &Store<'_>, site: &Site) -> Result<(), StateError> {
+    let here = store.here(&trial(site))?;
+    store.disk.sweep(&here)?;
+    store.disk.remove_file(&here)?;
+    Ok(())
+}
+
 /// Refuses a handler that containerd has and no file of its configuration says: it would be another program
 /// from then on, for pods that know nothing of it. Where the file is made anew at every start, what is ours in
 /// it cannot be told from that.
@@ -232,8 +246,7 @@ impl Work<'_, '_> {
             warnings.push("containerd was not asked whether it takes the configuration: its program was not found".to_owned());
             return Ok(());
         };
-        let dir = self.site.config.rsplit_once('/').map_or("/", |(dir, _)| dir);
-        let trial = format!("{dir}/.portolan-trial");
+        let trial = trial(self.site);
         let here = self.store.here(&trial)?;
         if !here.parent().is_some_and(std::path::Path::is_dir) {
             return Ok(());

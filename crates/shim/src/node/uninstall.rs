@@ -39,6 +39,7 @@ async fn run(
     match detect(&root, &node.overrides) {
         Ok(site) => {
             progress.report.distro = Some(site.preset.name.to_owned());
+            settle::sweep(&store, &site)?;
             let changes = plan(&store, &site, &context, name, &handler)?;
             let known = shim.is_some() || retire::is_known(&store, name)?;
             let unfinished = !store.state.before.is_empty() || (known && store.state.restart_due);

@@ -137,7 +137,7 @@ impl Tree {
     /// What the fetching stage would leave.
     pub fn assets(name: &str, program: &[u8]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(format!("containerd-shim-{name}")), program).unwrap();
+        Self::leave(dir.path(), &format!("containerd-shim-{name}"), program);
         dir
     }
 
@@ -155,6 +155,16 @@ impl Tree {
             &portolan_shim::node::Quiet,
         )
         .await
+    }
+
+    /// Leaves a program as the fetching stage does.
+    pub fn leave(dir: &Path, binary: &str, program: &[u8]) {
+        let sha256 = Digest::sha256(program).hex();
+        let note = format!(
+            r#"{{"archiveSha256":"{sha256}","binarySha256":"{sha256}","binary":"{binary}"}}"#
+        );
+        fs::write(dir.join(binary), program).unwrap();
+        fs::write(dir.join(".portolan-fetched.json"), note).unwrap();
     }
 
     pub async fn uninstall(&self, name: &str) -> Outcome {
