@@ -153,6 +153,44 @@ async fn n4_uninstall_can_be_repeated() {
     ok(Tree::empty().uninstall("spin").await);
 }
 
+/// Options are what the runtime is told, too.
+#[tokio::test]
+async fn options_that_differ_are_told() {
+    let tree = Tree::with("version = 2\n");
+    let mut options = Options::default();
+    options.set("SystemdCgroup", "true").unwrap();
+    let wanted = Wanted::new("spin", None, None, options).unwrap();
+    let assets = Tree::assets("spin", &program(1, 1000));
+    let source = Source::Assets(assets.path().to_owned());
+    ok(install(&tree.node(), &wanted, &source, &Quiet).await);
+    ok(tree.install("other", &program(2, 1000)).await);
+    ok(tree.verify("spin").await);
+    let text = tree.read(MAIN);
+    for other in [
+        text.replace("SystemdCgroup = true", "SystemdCgroup = false"),
+        text.replace("runtime_type = \"/opt/rcm/spin/", "# runtime_type = \"/opt/rcm/spin/"),
+    ] {
+        tree.write(MAIN, &other);
+        let outcome = tree.verify("spin").await;
+        assert_eq!(outcome.report.reason, Some(Reason::Drifted), "{}", outcome.report.message);
+    }
+    ok(install(&tree.node(), &wanted, &source, &Quiet).await);
+    ok(tree.verify("spin").await);
+}
+
+/// A runtime that was taken off before its shims.
+#[tokio::test]
+async fn a_node_without_its_runtime_loses_what_was_written_for_it() {
+    let tree = Tree::empty();
+    let main = "var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    tree.write(main, "version = 2\n");
+    ok(tree.install("spin", &program(1, 1000)).await);
+    assert!(tree.path(&format!("{main}.tmpl")).exists());
+    fs::remove_file(tree.path(main)).unwrap();
+    assert!(ok(tree.uninstall("spin").await).changed);
+    assert!(!tree.path(&format!("{main}.tmpl")).exists() && !tree.path("opt").exists());
+}
+
 /// Killed while containerd was asked about a configuration.
 #[tokio::test]
 async fn a_configuration_on_trial_is_swept() {

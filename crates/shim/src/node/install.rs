@@ -67,10 +67,10 @@ async fn run(
     let program = obtain(wanted, source, progress).await?;
     elf::check(wanted.binary.as_str(), &program.head, &platform(&node.root)?)?;
     progress.phase(Phase::Detect);
-    let _lock = lock::lock(&root, node.lock)?;
+    let context = Context::of(&root);
+    let _lock = lock::lock(&root, &context, node.lock)?;
     let site = detect(&root, &node.overrides)?;
     progress.report.distro = Some(site.preset.name.to_owned());
-    let context = Context::of(&root);
     let mut store = Store::open(&root, Disk { watch }, &node.install_dir)?;
     place::check_directory(&store)?;
     let sha256 = program.digest.hex();

@@ -185,29 +185,22 @@ impl Work<'_, '_> {
                 *saved = fresh();
             }
             saved.wrote = wrote;
-            let shim = state.shims.get_mut(owner).filter(|shim| !shim.files.contains(&change.path));
-            if let Some(shim) = shim {
+            let Some(shim) = state.shims.get_mut(owner) else { continue };
+            if !shim.files.contains(&change.path) {
                 shim.files.push(change.path.clone());
             }
+            let own = change.after.as_deref();
+            match own.and_then(|text| config::own_text(&change.path, text, owner)) {
+                Some(own) => shim.wrote.insert(change.path.clone(), fingerprint(own)),
+                None => shim.wrote.remove(&change.path),
+            };
         }
         state.restart_due = true;
         self.store.save()
     }
 
     fn write(&mut self, path: &str, text: Option<&str>) -> Result<(), StateError> {
-        let here = self.store.here(path)?;
-        match text {
-            Some(text) => {
-                let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
-                self.store.ensure_dir(dir)?;
-                self.store.disk.replace(&here, text.as_bytes(), 0o644)?;
-            }
-            None => {
-                self.store.disk.sweep(&here)?;
-                self.store.disk.remove_file(&here)?;
-            }
-        }
-        Ok(())
+        write(self.store, path, text)
     }
 
     /// Puts back how files were. Where somebody has changed one meanwhile, only what is ours in it goes back.
@@ -271,8 +264,29 @@ impl Work<'_, '_> {
     }
 }
 
+/// Makes a file of the configuration say this; none is: not there.
+pub(crate) fn write(
+    store: &mut Store<'_>,
+    path: &str,
+    text: Option<&str>,
+) -> Result<(), StateError> {
+    let here = store.here(path)?;
+    match text {
+        Some(text) => {
+            let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
+            store.ensure_dir(dir)?;
+            store.disk.replace(&here, text.as_bytes(), 0o644)?;
+        }
+        None => {
+            store.disk.sweep(&here)?;
+            store.disk.remove_file(&here)?;
+        }
+    }
+    Ok(())
+}
+
 /// What tells one text from another.
-fn fingerprint(text: &str) -> String {
+pub(crate) fn fingerprint(text: &str) -> String {
     Digest::sha256(text.as_bytes()).hex()
 }
 

@@ -30,12 +30,12 @@ async fn run(
     progress: &mut Progress,
 ) -> Result<(), NodeError> {
     let root = open_root(&node.root)?;
-    let _lock = lock::lock(&root, node.lock)?;
+    let context = Context::of(&root);
+    let _lock = lock::lock(&root, &context, node.lock)?;
     let mut store = Store::open(&root, Disk { watch }, &node.install_dir)?;
     store.sweep()?;
     let shim = store.state.shims.get(name).cloned();
     let handler = shim.as_ref().map_or(name, |shim| &shim.handler).to_owned();
-    let context = Context::of(&root);
     match detect(&root, &node.overrides) {
         Ok(site) => {
             progress.report.distro = Some(site.preset.name.to_owned());
@@ -60,8 +60,10 @@ async fn run(
                 progress.settled(settled);
             }
         }
-        // No runtime any more, or a system that was never changed: nothing of it is configured.
-        Err(DetectError::NotFound | DetectError::Immutable { .. }) => {}
+        // No runtime any more, or none that is found: what was written for it goes all the same.
+        Err(DetectError::NotFound | DetectError::Immutable { .. }) => {
+            progress.report.changed |= forget(&mut store, name, &handler)?;
+        }
         Err(error) => return Err(error.into()),
     }
     progress.phase(Phase::Place);
@@ -80,6 +82,18 @@ fn plan(
     let known = known_files(store, name);
     let look = settle::look(store, site, context, &loaded, &known);
     Ok(config::uninstall(&look, name, handler)?)
+}
+
+/// What is ours goes out of the files that are known to have it. There is no runtime that could take it ill.
+fn forget(store: &mut Store<'_>, name: &str, handler: &str) -> Result<bool, NodeError> {
+    let known = known_files(store, name);
+    let (root, main, layout) = (store.root, "/", config::Layout::File);
+    let look = config::Look { root, main, layout, major: None, loaded: &[], known: &known };
+    let changes = config::uninstall(&look, name, handler)?;
+    for change in &changes {
+        settle::write(store, &change.path, change.after.as_deref())?;
+    }
+    Ok(!changes.is_empty())
 }
 
 /// The programs, upstream's too, and what was written down of them.

@@ -219,6 +219,11 @@ fn is_dropin(text: &str, name: &str, path: &str) -> bool {
     is_ours(text) && path.rsplit('/').next() == Some(&format!("portolan-{name}.toml"))
 }
 
+/// What a text says of a shim that is ours: a whole file, or a block of it.
+pub(crate) fn own_text<'a>(path: &str, text: &'a str, name: &str) -> Option<&'a str> {
+    if is_dropin(text, name, path) { Some(text) } else { block::inner(path, text, name) }
+}
+
 /// Whether two texts of a file differ by what is ours alone.
 pub(crate) fn same_foreign(path: &str, one: Option<&str>, other: Option<&str>) -> bool {
     let foreign = |text: Option<&str>| {
@@ -335,7 +340,8 @@ fn cleared(
         let rest = upstream::remove_block(&rest, handler);
         let empty = rest != before && is_bare(&rest);
         // What containerd reads must still be what it can read.
-        if look.layout == Layout::File && rest != before && parse(&path, &rest).is_err() {
+        let read = look.loaded.iter().any(|file| file.path == path);
+        if read && rest != before && parse(&path, &rest).is_err() {
             return Err(ConfigError::CannotRemove { path, name: name.to_owned() });
         }
         let after = (!is_dropin(&before, name, &path) && !empty).then_some(rest);

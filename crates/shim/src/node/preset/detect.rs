@@ -120,6 +120,10 @@ fn refuse_immutable(root: &HostRoot) -> Result<(), DetectError> {
 
 /// The preset whose configuration this is; a path that nobody knows is the usual kind at another place.
 fn by_config(path: &str) -> &'static Preset {
+    // Several kinds have the usual file, and it says nothing of which.
+    if path.starts_with(usual().daemon_config) {
+        return usual();
+    }
     let known = PRESETS
         .iter()
         .find(|preset| preset.config == path || path.starts_with(preset.daemon_config));
