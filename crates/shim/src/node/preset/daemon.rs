@@ -40,8 +40,13 @@ pub fn daemons(root: &Path) -> Vec<Daemon> {
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let mut pids: Vec<u32> = pids.collect();
     pids.sort_unstable();
-    // Where the host's own namespace cannot be seen, nobody can be told apart from a pod's process.
-    let Ok(hosts) = fs::read_link(proc.join("1/ns/mnt")) else { return Vec::new() };
+    // Where the host's own namespace cannot be seen, nobody can be told apart from a pod's process; on the host
+    // itself it is ours.
+    let own =
+        || (root == Path::new("/")).then(|| fs::read_link("/proc/self/ns/mnt").ok()).flatten();
+    let Some(hosts) = fs::read_link(proc.join("1/ns/mnt")).ok().or_else(own) else {
+        return Vec::new();
+    };
     pids.into_iter().filter_map(|pid| read(root, &hosts, pid)).collect()
 }
 
