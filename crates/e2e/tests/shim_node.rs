@@ -38,7 +38,7 @@ impl Containerd {
             format!(
                 "[ -f {dir}/pid ] && kill $(cat {dir}/pid) && while kill -0 $(cat {dir}/pid) 2>/dev/null; do sleep 0.05; done\n\
                  rm -f {dir}/pid\n\
-                 grep -q deadly {dir}/config.toml && exit 0\n\
+                 grep -q deadly {dir}/config.toml && exit $(cat {dir}/deadly-exit)\n\
                  setsid {program} --config {dir}/config.toml > {dir}/log 2>&1 &\n\
                  echo $! > {dir}/pid\n"
             ),
@@ -170,12 +170,17 @@ fn a_containerd_that_does_not_come_back_is_rolled_back() -> Result<()> {
     let containerd = Containerd::start()?;
     let before = files(containerd.dir.path())?;
     let url = serve(archive("containerd-shim-deadly")?)?;
-    let outcome = containerd.install("deadly", &url, &["--ready-timeout", "3"])?;
-    assert_eq!(outcome.code, Some(5), "{outcome}");
-    let told = report(&outcome)?;
-    assert_eq!(told["reason"], "RolledBack", "{told}");
-    assert_eq!(files(containerd.dir.path())?, before, "all is as before");
-    assert!(!containerd.dir.path().join("shims").exists());
+    // A supervisor that says nothing of it, and one that says so.
+    for code in ["0", "1"] {
+        std::fs::write(containerd.dir.path().join("deadly-exit"), code)?;
+        let outcome = containerd.install("deadly", &url, &["--ready-timeout", "3"])?;
+        assert_eq!(outcome.code, Some(1), "{outcome}");
+        let told = report(&outcome)?;
+        assert_eq!(told["reason"], "RolledBack", "{told}");
+        std::fs::remove_file(containerd.dir.path().join("deadly-exit"))?;
+        assert_eq!(files(containerd.dir.path())?, before, "all is as before");
+        assert!(!containerd.dir.path().join("shims").exists());
+    }
     // And it runs.
     let url = serve(archive("containerd-shim-fine")?)?;
     let fine = containerd.install("fine", &url, &[])?;

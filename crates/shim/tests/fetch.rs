@@ -4,11 +4,15 @@
 mod support;
 
 use std::fs;
+use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use portolan_core::Digest;
+use portolan_shim::node::Quiet;
 use portolan_shim::node::fetch::{FetchError, Fetched, Location, Transport, fetch};
+use portolan_shim::node::install::{Source, install};
 use portolan_shim::report::Reason;
 use portolan_shim::resolve::Policy;
 use support::server::{Answer, Server};
@@ -23,9 +27,13 @@ async fn get(
     let location = Location::new(url, digest, Policy::default()).unwrap();
     let result = fetch(&location, transport, temp.path()).await;
     let bytes = result.map(|Fetched { file, digest, bytes, .. }| {
-        let mode = fs::metadata(file.path()).unwrap().permissions().mode();
+        let mut file = file.file();
+        let mode = file.metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "for its owner alone");
-        let content = fs::read(file.path()).unwrap();
+        assert_eq!(fs::read_dir(temp.path()).unwrap().count(), 0, "nothing stays after a kill");
+        let mut content = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut content).unwrap();
         assert_eq!(digest, Digest::sha256(&content));
         assert_eq!(bytes, content.len() as u64);
         content
@@ -200,4 +208,41 @@ async fn the_stage_without_privilege_hands_over() {
     )
     .await;
     assert_eq!(outcome.report.reason, Some(Reason::DigestMismatch));
+}
+
+/// What the stage without privilege leaves is read by root: a link, a pipe or a note that is not there must not
+/// lead it anywhere, nor keep it.
+#[tokio::test]
+async fn what_was_left_is_a_file_with_its_note() {
+    let tree = Tree::with("version = 2\n");
+    let before = tree.snapshot();
+    let spoil: [fn(&Path); 5] = [
+        |dir| std::fs::remove_file(dir.join(".portolan-fetched.json")).unwrap(),
+        |dir| std::fs::write(dir.join(".portolan-fetched.json"), "{}").unwrap(),
+        |dir| {
+            let program = dir.join("containerd-shim-spin");
+            std::fs::rename(&program, dir.join("x")).unwrap();
+            std::os::unix::fs::symlink(dir.join("x"), program).unwrap();
+        },
+        |dir| {
+            let program = dir.join("containerd-shim-spin");
+            std::fs::remove_file(&program).unwrap();
+            let mode = rustix::fs::Mode::RWXU;
+            let pipe = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, &program, pipe, mode, 0).unwrap();
+        },
+        |dir| {
+            std::fs::remove_file(dir.join(".portolan-fetched.json")).unwrap();
+            std::os::unix::fs::symlink("/dev/zero", dir.join(".portolan-fetched.json")).unwrap();
+        },
+    ];
+    for (index, spoil) in spoil.iter().enumerate() {
+        let assets = Tree::assets("spin", &program(1, 1000));
+        spoil(assets.path());
+        let source = Source::Assets(assets.path().to_owned());
+        let outcome = install(&tree.node(), &wanted("spin"), &source, &Quiet).await;
+        let message = &outcome.report.message;
+        assert_eq!(outcome.report.reason, Some(Reason::BinaryNotFound), "{index} {message}");
+        assert_eq!(tree.snapshot(), before, "{index}");
+    }
 }

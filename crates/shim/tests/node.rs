@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use portolan_core::Digest;
 use portolan_shim::node::install::{Node, Restart, Source, install};
-use portolan_shim::node::preset::Overrides;
+use portolan_shim::node::preset::{Overrides, detect};
 use portolan_shim::node::request::{Options, Wanted};
-use portolan_shim::node::{Quiet, config, upstream};
+use portolan_shim::node::{HostRoot, Quiet, config, upstream};
 use portolan_shim::report::{Phase, Reason};
 use support::{MAIN, Tree, ok, program, wanted};
 
@@ -151,6 +151,62 @@ async fn n4_uninstall_can_be_repeated() {
     assert_eq!(tree.snapshot(), before);
     // No containerd at all.
     ok(Tree::empty().uninstall("spin").await);
+}
+
+/// Options are what the runtime is told, too.
+#[tokio::test]
+async fn options_that_differ_are_told() {
+    let tree = Tree::with("version = 2\n");
+    let mut options = Options::default();
+    options.set("SystemdCgroup", "true").unwrap();
+    let wanted = Wanted::new("spin", None, None, options).unwrap();
+    let assets = Tree::assets("spin", &program(1, 1000));
+    let source = Source::Assets(assets.path().to_owned());
+    ok(install(&tree.node(), &wanted, &source, &Quiet).await);
+    ok(tree.install("other", &program(2, 1000)).await);
+    ok(tree.verify("spin").await);
+    let text = tree.read(MAIN);
+    for other in [
+        text.replace("SystemdCgroup = true", "SystemdCgroup = false"),
+        text.replace("runtime_type = \"/opt/rcm/spin/", "# runtime_type = \"/opt/rcm/spin/"),
+    ] {
+        tree.write(MAIN, &other);
+        let outcome = tree.verify("spin").await;
+        assert_eq!(outcome.report.reason, Some(Reason::Drifted), "{}", outcome.report.message);
+    }
+    ok(install(&tree.node(), &wanted, &source, &Quiet).await);
+    ok(tree.verify("spin").await);
+}
+
+/// A runtime that was taken off before its shims.
+#[tokio::test]
+async fn a_node_without_its_runtime_loses_what_was_written_for_it() {
+    let tree = Tree::empty();
+    let main = "var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    tree.write(main, "version = 2\n");
+    ok(tree.install("spin", &program(1, 1000)).await);
+    assert!(tree.path(&format!("{main}.tmpl")).exists());
+    fs::remove_file(tree.path(main)).unwrap();
+    assert!(ok(tree.uninstall("spin").await).changed);
+    assert!(!tree.path(&format!("{main}.tmpl")).exists() && !tree.path("opt").exists());
+}
+
+/// Killed while containerd was asked about a configuration.
+#[tokio::test]
+async fn a_configuration_on_trial_is_swept() {
+    let tree = Tree::with("version = 2\n");
+    let before = tree.snapshot();
+    for install in [true, false] {
+        for left in [".portolan-trial", ".portolan-new-.portolan-trial~"] {
+            tree.write(&format!("etc/containerd/{left}"), "version = 2\n");
+        }
+        if install {
+            ok(tree.install("spin", &program(1, 1000)).await);
+            assert!(!tree.path("etc/containerd/.portolan-trial").exists());
+        }
+        ok(tree.uninstall("spin").await);
+        assert_eq!(tree.snapshot(), before, "{install}");
+    }
 }
 
 /// N11: D-Bus was installed and restarted on the host.
@@ -326,12 +382,10 @@ async fn the_running_daemon_is_believed_before_files() {
     let tree = Tree::with("version = 2\n");
     tree.write("var/lib/rancher/k3s/agent/etc/containerd/config.toml", "version = 2\n");
     tree.write("srv/c.toml", "version = 2\n");
-    tree.write("proc/7/cmdline", "/usr/bin/dockerd\0-c\0/x\0");
-    tree.write(
-        "proc/8/cmdline",
-        "containerd\0--config\0/var/run/docker/containerd/containerd.toml\0",
-    );
-    tree.write("proc/9/cmdline", "/usr/local/bin/containerd\0--config=/srv/c.toml\0");
+    tree.process(7, &["/usr/bin/dockerd", "-c", "/x"], "host", 0);
+    let dockers = ["containerd", "--config", "/var/run/docker/containerd/containerd.toml"];
+    tree.process(8, &dockers, "host", 0);
+    tree.process(9, &["/usr/local/bin/containerd", "--config=/srv/c.toml"], "host", 0);
     let before = tree.snapshot();
     let assets = Tree::assets("spin", &program(1, 10));
     let source = Source::Assets(assets.path().to_owned());
@@ -349,6 +403,44 @@ async fn the_running_daemon_is_believed_before_files() {
     node.overrides.distro = Some("nixos".to_owned());
     let outcome = install(&node, &wanted("spin"), &source, &Quiet).await;
     assert_eq!(outcome.report.reason, Some(Reason::BadRequest));
+}
+
+/// What is found is run as root of the host: a pod, or a user, that calls its program containerd must not
+/// have it run, nor lead the installer to another configuration.
+#[test]
+fn a_process_that_is_not_the_hosts_is_not_believed() {
+    let tree = Tree::with("version = 2\n");
+    for path in ["usr/bin/containerd", "home/me/containerd", "data/k3s"] {
+        tree.write(path, "");
+    }
+    let k3s = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    let root = HostRoot::open(tree.dir.path()).unwrap();
+    let look = || detect(&root, &Overrides::default()).unwrap();
+    // A cluster in a pod, and somebody who is not root.
+    tree.process(5, &["/home/me/containerd", "-c", k3s], "pod", 0);
+    tree.process(6, &["/home/me/containerd", "-c", k3s], "host", 1000);
+    for pid in [5, 6] {
+        tree.runs(pid, "home/me/containerd");
+    }
+    let site = look();
+    assert_eq!((site.preset.name, site.daemon), ("default", None));
+    assert_eq!(site.program.as_deref(), Some("/usr/bin/containerd"));
+    // The host's own; what it calls itself is no proof of what it runs.
+    tree.process(9, &["/home/me/containerd"], "host", 0);
+    tree.runs(9, "usr/bin/containerd");
+    let site = look();
+    assert_eq!(site.daemon.map(|daemon| daemon.pid), Some(9));
+    assert_eq!(site.program.as_deref(), Some("/usr/bin/containerd"));
+    // One program of many names is called by the right one.
+    symlink("/data/k3s", tree.path("data/containerd")).unwrap();
+    tree.process(9, &["/data/containerd"], "host", 0);
+    tree.runs(9, "data/k3s");
+    assert_eq!(look().program.as_deref(), Some("/data/containerd"));
+    // A program that others can change is not run.
+    fs::set_permissions(tree.path("data/k3s"), fs::Permissions::from_mode(0o775)).unwrap();
+    assert_eq!(look().program.as_deref(), Some("/usr/bin/containerd"));
+    fs::set_permissions(tree.path("usr/bin"), fs::Permissions::from_mode(0o777)).unwrap();
+    assert_eq!(look().program, None);
 }
 
 #[tokio::test]

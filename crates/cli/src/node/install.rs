@@ -23,8 +23,8 @@ pub(crate) struct Args {
     /// What pods ask for; NAME where nothing is said
     #[arg(long, value_name = "HANDLER")]
     handler: Option<String>,
-    /// Take what `portolan node fetch` left, instead of a location
-    #[arg(long, value_name = "DIR", conflicts_with = "location")]
+    /// Take what `portolan node fetch` left, whatever the location was
+    #[arg(long, value_name = "DIR")]
     assets: Option<PathBuf>,
     /// What the runtime is told, as a TOML value: SystemdCgroup=true
     #[arg(long, value_name = "KEY=VALUE")]

@@ -155,8 +155,18 @@ fn exit(error: &NodeError) -> Exit {
     if matches!(error, NodeError::Fetch(fetch) if fetch.is_not_found()) {
         return Exit::NotFound;
     }
-    match error.reason() {
-        Reason::WrongArchitecture | Reason::NodeNotSupported | Reason::Drifted => Exit::No,
+    exit_of(error.reason())
+}
+
+/// 1, 2 and 4 end a Job for good, 3 and 5 are tried again: so what would fail again must be one of the first,
+/// and what may pass one of the others.
+const fn exit_of(reason: Reason) -> Exit {
+    match reason {
+        Reason::WrongArchitecture
+        | Reason::NodeNotSupported
+        | Reason::NotDownloadable
+        | Reason::RolledBack
+        | Reason::Drifted => Exit::No,
         Reason::BinaryNotFound => Exit::NotFound,
         Reason::LocationNotAllowed
         | Reason::DigestRequired
@@ -165,12 +175,9 @@ fn exit(error: &NodeError) -> Exit {
         | Reason::ArchiveRefused
         | Reason::ConfigRefused
         | Reason::BadRequest => Exit::Usage,
-        Reason::NotDownloadable
-        | Reason::DownloadFailed
-        | Reason::RolledBack
-        | Reason::RuntimeDown
-        | Reason::Locked
-        | Reason::HostTrouble => Exit::Transport,
+        Reason::DownloadFailed | Reason::RuntimeDown | Reason::Locked | Reason::HostTrouble => {
+            Exit::Transport
+        }
     }
 }
 
@@ -191,4 +198,38 @@ fn draw(report: &Report) -> String {
         }
     }
     format::table(&["WHAT", "IS"], rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_fail_again_ends_a_job_and_what_may_pass_does_not() {
+        for reason in [
+            Reason::LocationNotAllowed,
+            Reason::DigestRequired,
+            Reason::NotDownloadable,
+            Reason::DownloadFailed,
+            Reason::TooLarge,
+            Reason::DigestMismatch,
+            Reason::ArchiveRefused,
+            Reason::BinaryNotFound,
+            Reason::WrongArchitecture,
+            Reason::NodeNotSupported,
+            Reason::ConfigRefused,
+            Reason::RolledBack,
+            Reason::RuntimeDown,
+            Reason::Locked,
+            Reason::HostTrouble,
+            Reason::BadRequest,
+        ] {
+            // A configuration that the runtime did not take once, it does not take again: every try is two
+            // restarts of the node's runtime.
+            let ends = reason.is_permanent() || reason == Reason::RolledBack;
+            let exit = exit_of(reason);
+            let for_good = matches!(exit, Exit::No | Exit::Usage | Exit::NotFound);
+            assert_eq!(for_good, ends, "{reason:?} {exit:?}");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use portolan_registry::durable::{self, DurableError};
+use portolan_registry::durable::{self, DurableError, TempFile};
 
 /// Is told of every change before it is made: for a log, and for whoever wants to see what is left when
 /// it ends there.
@@ -149,6 +149,12 @@ impl Disk<'_> {
             .and_then(|()| file.sync_all())
             .map_err(|e| DurableError::io("set the mode of", path, e))
     }
+}
+
+/// Takes a file's name away: it goes with its last reader, also where that is killed. Nobody sweeps where
+/// downloads are kept.
+pub(crate) fn unname(file: &TempFile) -> Result<(), DurableError> {
+    fs::remove_file(file.path()).map_err(|e| DurableError::io("take the name of", file.path(), e))
 }
 
 /// Removes a temp file that got no name; a process that is killed does not, and the next one sweeps.

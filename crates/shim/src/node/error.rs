@@ -78,8 +78,11 @@ pub enum NodeError {
     /// The configuration is left alone.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// Nobody knows how to start it again: all is as before.
+    #[error("the runtime cannot be started again from here; its configuration is as before")]
+    NoRestart(#[source] RestartError),
     /// It was not started again; all is as before.
-    #[error("the runtime could not be started again; its configuration is as before")]
+    #[error("the runtime could not be started again; its configuration is as before, and it runs")]
     NotRestarted(#[source] RestartError),
     /// It did not take the configuration; all is as before.
     #[error(
@@ -90,13 +93,34 @@ pub enum NodeError {
     #[error(
         "the runtime did not take the new configuration, and does not run with the one from before either; look at its log"
     )]
-    RuntimeDown(#[source] ReadyError),
+    RuntimeDown(#[source] Untaken),
     /// A look found something else than was asked for.
     #[error("{what}")]
     Drifted {
         /// What.
         what: String,
     },
+}
+
+/// How a runtime did not take a configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum Untaken {
+    /// It was not started again.
+    #[error(transparent)]
+    Restart(#[from] RestartError),
+    /// It is not as it should be.
+    #[error(transparent)]
+    Ready(#[from] ReadyError),
+}
+
+impl Untaken {
+    /// What it is where the configuration from before is back, and the runtime runs.
+    pub(crate) fn rolled_back(self) -> NodeError {
+        match self {
+            Self::Restart(error) => NodeError::NotRestarted(error),
+            Self::Ready(error) => NodeError::RolledBack(error),
+        }
+    }
 }
 
 impl From<DurableError> for NodeError {
@@ -126,7 +150,7 @@ impl NodeError {
             Self::State(_) => Reason::HostTrouble,
             Self::Place(error) => error.reason(),
             Self::Config(error) => error.reason(),
-            Self::NotRestarted(_) | Self::RolledBack(_) => Reason::RolledBack,
+            Self::NoRestart(_) | Self::NotRestarted(_) | Self::RolledBack(_) => Reason::RolledBack,
             Self::RuntimeDown(_) => Reason::RuntimeDown,
             Self::Drifted { .. } => Reason::Drifted,
         }

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use portolan_core::Digest;
-use portolan_registry::durable::{self, DurableError, TempFile};
 
 use super::archive::Program;
 use super::config;
@@ -18,18 +17,18 @@ use super::error::NodeError;
 use super::exec::Context;
 use super::lock;
 pub use super::obtain::{Source, fetch_stage};
-use super::obtain::{obtain, platform, reopen};
+use super::obtain::{copy, obtain, platform};
 use super::place;
 use super::preset::{Overrides, Site, detect};
 pub use super::progress::Outcome;
 use super::progress::Progress;
 use super::ready::Expect;
 use super::request::{self, RequestError, Wanted};
+use super::retire;
 use super::root::HostRoot;
 pub use super::settle::Restart;
 use super::settle::{self, Work};
 use super::state::{Shim, Store};
-use super::upstream;
 use crate::report::{Operation, Phase};
 
 /// Where shims are installed unless said otherwise: where upstream's installer has them.
@@ -68,10 +67,10 @@ async fn run(
     let program = obtain(wanted, source, progress).await?;
     elf::check(wanted.binary.as_str(), &program.head, &platform(&node.root)?)?;
     progress.phase(Phase::Detect);
-    let _lock = lock::lock(&root, node.lock)?;
+    let context = Context::of(&root);
+    let _lock = lock::lock(&root, &context, node.lock)?;
     let site = detect(&root, &node.overrides)?;
     progress.report.distro = Some(site.preset.name.to_owned());
-    let context = Context::of(&root);
     let mut store = Store::open(&root, Disk { watch }, &node.install_dir)?;
     place::check_directory(&store)?;
     let sha256 = program.digest.hex();
@@ -79,14 +78,19 @@ async fn run(
         place::path(&store.install_dir, wanted.name.as_str(), &sha256, wanted.binary.as_str());
     // Planned once before anything is made: a configuration that is refused leaves the node as it was.
     plan(&store, &site, &context, wanted, &path)?;
+    refuse_built_in(&store, &site, &context, wanted)?;
     progress.phase(Phase::Place);
     store.create()?;
     store.sweep()?;
+    settle::sweep(&store, &site)?;
     let fresh = !store.state.shims.contains_key(wanted.name.as_str());
     let former = note_wanted(&mut store, wanted, &sha256, progress)?;
     let mut work = Making { store: &mut store, site: &site, context: &context, node };
     match work.make(wanted, program, &path, progress).await {
-        Ok(()) => finish(&mut store, wanted, &sha256),
+        Ok(()) => {
+            let unread = store.state.restart_due && site.may_run(&root, &context);
+            finish(&mut store, wanted, unread)
+        }
         Err(error) => {
             abandon(&mut store, wanted, &sha256, former.filter(|_| !fresh));
             Err(error)
@@ -112,7 +116,8 @@ impl Making<'_, '_> {
         progress: &mut Progress,
     ) -> Result<(), NodeError> {
         if !place::is_right(&self.store.here(path)?, &program.digest) {
-            let copied = copy(&program, self.store)?;
+            // On the file system that it goes to.
+            let copied = copy(&program, &self.store.temp()?)?;
             place::put(self.store, copied, path)?;
             progress.report.changed = true;
         }
@@ -152,18 +157,20 @@ fn plan(
     Ok(config::install(&look, wanted, program)?)
 }
 
+fn refuse_built_in(
+    store: &Store<'_>,
+    site: &Site,
+    context: &Context,
+    wanted: &Wanted,
+) -> Result<(), NodeError> {
+    let loaded = config::load(store.root, &site.config)?;
+    let look = settle::look(store, site, context, &loaded, &[]);
+    Ok(settle::refuse_built_in(&look, site, context, wanted)?)
+}
+
 /// Files that earlier runs changed for a shim.
 pub(crate) fn known_files(store: &Store<'_>, name: &str) -> Vec<String> {
     store.state.shims.get(name).map(|shim| shim.files.clone()).unwrap_or_default()
-}
-
-/// A copy on the file system that the program goes to.
-fn copy(program: &Program, store: &Store<'_>) -> Result<TempFile, NodeError> {
-    let copy = TempFile::create(&store.temp()?)?;
-    let mut from = reopen(&program.file)?;
-    let failed = |e| DurableError::io("write", copy.path(), e);
-    std::io::copy(&mut from, &mut copy.file()).map_err(failed)?;
-    Ok(copy)
 }
 
 /// Writes down what is about to be there; gives back what was.
@@ -199,7 +206,8 @@ fn abandon(store: &mut Store<'_>, wanted: &Wanted, sha256: &str, former: Option<
     let tidy = (|| {
         match former {
             Some(former) => {
-                if former.sha256 != sha256 {
+                // One that was there before may run, or be what the runtime goes by.
+                if !former.versions.iter().any(|version| version == sha256) {
                     place::remove(store, name, sha256)?;
                 }
                 store.state.shims.insert(name.to_owned(), former);
@@ -218,11 +226,18 @@ fn abandon(store: &mut Store<'_>, wanted: &Wanted, sha256: &str, former: Option<
     }
 }
 
-/// All holds: what is no longer needed goes.
-fn finish(store: &mut Store<'_>, wanted: &Wanted, sha256: &str) -> Result<(), NodeError> {
+/// All holds: what is no longer needed goes. `unread`: the runtime still goes by the configuration from
+/// before, and calls the programs that it names.
+fn finish(store: &mut Store<'_>, wanted: &Wanted, unread: bool) -> Result<(), NodeError> {
     let name = wanted.name.as_str();
-    retire_upstream(store, name)?;
-    place::collect(store, name, sha256)?;
+    if !unread {
+        retire::retire(store, name, true)?;
+        place::collect(store, name)?;
+        let others = store.state.shims.iter().filter(|(_, shim)| shim.installed);
+        for other in others.map(|(name, _)| name.clone()).collect::<Vec<_>>() {
+            place::collect(store, &other)?;
+        }
+    }
     store.remove_unused_dirs()?;
     if let Some(shim) = store.state.shims.get_mut(name) {
         shim.installed = true;
@@ -230,31 +245,6 @@ fn finish(store: &mut Store<'_>, wanted: &Wanted, sha256: &str) -> Result<(), No
     let temp = store.temp()?;
     store.disk.remove_tree(&temp)?;
     Ok(store.save()?)
-}
-
-/// Upstream's program and its line in upstream's state, once nothing names them. True where there were any.
-pub(crate) fn retire_upstream(store: &Store<'_>, name: &str) -> Result<bool, NodeError> {
-    let file = store.here(&format!("{}/{}", store.install_dir, upstream::STATE))?;
-    let Some(bytes) = durable::read_bounded(&file, 1 << 20)? else {
-        return Ok(false);
-    };
-    let Ok(mut state) = upstream::State::parse(&bytes) else { return Ok(false) };
-    let Some(shim) = state.shims.remove(name) else { return Ok(false) };
-    let bin = format!("{}/bin/", store.install_dir);
-    // Only what upstream puts there: a state file may say anything.
-    if shim.path.starts_with(&bin) && !shim.path.contains("..") {
-        let here = store.here(&shim.path)?;
-        store.disk.remove_file(&here)?;
-        if let Some(dir) = here.parent() {
-            store.disk.remove_empty_dir(dir)?;
-        }
-    }
-    if state.shims.is_empty() {
-        store.disk.remove_file(&file)?;
-    } else {
-        store.disk.replace(&file, state.to_text().as_bytes(), 0o644)?;
-    }
-    Ok(true)
 }
 
 /// A digest that a person gave, or none where the text is empty.

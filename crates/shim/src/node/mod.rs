@@ -12,16 +12,17 @@
 //! | `state`, `lock` | what was done and is being done; one at a time |
 //! | `place` | binaries under their digests |
 //! | `config` | containerd's configuration: read as TOML, changed by owned blocks and files |
-//! | `upstream` | what runtime-class-manager left |
+//! | `upstream`, `retire` | what runtime-class-manager left; taken away |
 //! | `preset` | kinds of nodes, as data, and how one is known |
 //! | `exec` | programs of the host |
 //! | `restart`, `ready` | the runtime started again, and asked what it knows |
-//! | `obtain`, `settle`, `progress` | the program had; a change made to hold, or undone; how it went |
+//! | `obtain`, `settle`, `effect`, `progress` | the program had; a change made to hold, taken by the runtime or undone; how it went |
 //! | `install`, `uninstall`, `verify` | all of it together |
 
 pub mod archive;
 pub mod config;
 mod disk;
+mod effect;
 pub mod elf;
 mod error;
 pub mod exec;
@@ -35,6 +36,7 @@ mod progress;
 pub mod ready;
 pub mod request;
 pub mod restart;
+mod retire;
 mod root;
 mod settle;
 pub mod state;
@@ -43,5 +45,5 @@ pub mod upstream;
 pub mod verify;
 
 pub use disk::{Quiet, Watch};
-pub use error::NodeError;
+pub use error::{NodeError, Untaken};
 pub use root::HostRoot;

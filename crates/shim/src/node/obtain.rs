@@ -1,12 +1,15 @@
 //! The program that is to be installed: out of an archive behind a URL, or as the stage without privilege
 //! left it.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io::{Read as _, Seek as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use portolan_core::{Digest, HostPlatform};
 use portolan_host::Look as Machine;
-use portolan_registry::durable::{DurableError, TempFile};
+use portolan_registry::durable::{self, DurableError, TempFile};
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
 use super::archive::{self, Bounds, Program};
@@ -19,6 +22,8 @@ use crate::report::{Operation, Phase};
 
 /// What the fetching stage leaves beside the program.
 const NOTE: &str = ".portolan-fetched.json";
+/// Two digests and a name.
+const MAX_NOTE: u64 = 4096;
 
 /// Where the program comes from.
 #[derive(Debug, Clone)]
@@ -64,7 +69,7 @@ pub(crate) async fn obtain(
             progress.report.archive_sha256 = Some(fetched.digest.hex());
             progress.report.warnings.extend(fetched.warnings);
             progress.phase(Phase::Extract);
-            let mut archive = reopen(&fetched.file)?;
+            let mut archive = rewound(&fetched.file)?;
             let program =
                 archive::take(&mut archive, wanted.binary.as_str(), &Bounds::default(), &temp)?;
             Ok(note(progress, program))
@@ -73,7 +78,7 @@ pub(crate) async fn obtain(
             progress.phase(Phase::Extract);
             let path = dir.join(wanted.binary.as_str());
             let missing = |source| NodeError::NoAssets { path: path.clone(), source };
-            let mut file = File::open(&path).map_err(missing)?;
+            let mut file = left(&path).map_err(missing)?;
             let program =
                 archive::take(&mut file, wanted.binary.as_str(), &Bounds::default(), &temp)?;
             check_note(dir, &path, &program.digest, progress)?;
@@ -87,20 +92,51 @@ fn note(progress: &mut Progress, program: Program) -> Program {
     program
 }
 
-pub(crate) fn reopen(file: &TempFile) -> Result<File, NodeError> {
+/// The file from its beginning. It has no name any more.
+fn rewound(file: &TempFile) -> Result<File, NodeError> {
     let failed = |e| DurableError::Unreadable { path: file.path().to_owned(), source: e };
-    Ok(File::open(file.path()).map_err(failed)?)
+    let mut file = file.file().try_clone().map_err(failed)?;
+    file.rewind().map_err(failed)?;
+    Ok(file)
 }
 
-/// Where the fetching stage was ours, it says what it left.
+/// A copy of a program in another directory, to be given a name there.
+pub(crate) fn copy(program: &Program, dir: &Path) -> Result<TempFile, NodeError> {
+    let copy = TempFile::create(dir)?;
+    let mut from = rewound(&program.file)?;
+    let failed = |e| DurableError::io("write", copy.path(), e);
+    std::io::copy(&mut from, &mut copy.file()).map_err(failed)?;
+    Ok(copy)
+}
+
+/// A file that the stage without privilege left. It is believed to be a file no more than it is believed to say
+/// the truth: a link would lead anywhere, a pipe would never end.
+fn left(path: &Path) -> std::io::Result<File> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
+    if file.metadata()?.is_file() {
+        Ok(file)
+    } else {
+        Err(std::io::Error::new(std::io::ErrorKind::InvalidInput, "it is not a regular file"))
+    }
+}
+
+fn read_note(dir: &Path) -> Result<Note, NodeError> {
+    let path = dir.join(NOTE);
+    let missing = |source| NodeError::NoAssets { path: path.clone(), source };
+    let mut text = Vec::new();
+    left(&path).and_then(|file| file.take(MAX_NOTE).read_to_end(&mut text)).map_err(missing)?;
+    serde_json::from_slice(&text).map_err(|e| missing(e.into()))
+}
+
+/// The fetching stage says what it left.
 fn check_note(
     dir: &Path,
     path: &Path,
     digest: &Digest,
     progress: &mut Progress,
 ) -> Result<(), NodeError> {
-    let Ok(text) = std::fs::read(dir.join(NOTE)) else { return Ok(()) };
-    let Ok(note) = serde_json::from_slice::<Note>(&text) else { return Ok(()) };
+    let note = read_note(dir)?;
     if note.binary_sha256 != digest.hex() {
         let (expected, actual) = (note.binary_sha256, digest.hex());
         return Err(NodeError::Assets { path: path.to_owned(), expected, actual });
@@ -132,7 +168,7 @@ async fn stage(
     progress.report.archive_sha256 = Some(fetched.digest.hex());
     progress.report.warnings.extend(fetched.warnings.iter().cloned());
     progress.phase(Phase::Extract);
-    let mut archive = reopen(&fetched.file)?;
+    let mut archive = rewound(&fetched.file)?;
     let binary = wanted.binary.as_str();
     let program = archive::take(&mut archive, binary, &Bounds::default(), assets)?;
     let program = note(progress, program);
@@ -143,11 +179,13 @@ async fn stage(
         binary: binary.to_owned(),
     };
     let text = serde_json::to_string(&said).expect("strings only");
+    durable::sweep_temp(assets);
+    let copy = copy(&program, assets)?;
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    let failed = |e| DurableError::io("set the mode of", program.file.path(), e);
-    program.file.file().set_permissions(mode).map_err(failed)?;
-    portolan_registry::durable::replace(assets, &assets.join(NOTE), text.as_bytes())?;
-    program.file.rename(&assets.join(binary))?;
+    let failed = |e| DurableError::io("set the mode of", copy.path(), e);
+    copy.file().set_permissions(mode).map_err(failed)?;
+    durable::replace(assets, &assets.join(NOTE), text.as_bytes())?;
+    copy.rename(&assets.join(binary))?;
     progress.report.changed = true;
     Ok(())
 }

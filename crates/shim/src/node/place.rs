@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use portolan_core::{Algorithm, Digest, Hasher};
 use portolan_registry::durable::{self, DurableError, TempFile};
@@ -102,10 +102,11 @@ pub(crate) fn hash(here: &Path) -> Option<Digest> {
     }
 }
 
-/// Removes the programs of a shim that nothing needs; `keep` is what the configuration names. Those that
-/// run stay: the runtime calls a shim's file again to clean up after it.
-pub(crate) fn collect(store: &mut Store<'_>, name: &str, keep: &str) -> Result<(), PlaceError> {
+/// Removes the programs of a shim that nothing needs. Those that run stay: the runtime calls a shim's file
+/// again to clean up after it.
+pub(crate) fn collect(store: &mut Store<'_>, name: &str) -> Result<(), PlaceError> {
     let Some(shim) = store.state.shims.get(name).cloned() else { return Ok(()) };
+    let keep = &shim.sha256;
     let old: Vec<_> = shim.versions.iter().filter(|sha256| *sha256 != keep).cloned().collect();
     if old.is_empty() {
         return Ok(());
@@ -113,9 +114,7 @@ pub(crate) fn collect(store: &mut Store<'_>, name: &str, keep: &str) -> Result<(
     let running = running(store.root.dir());
     let mut kept = vec![keep.to_owned()];
     for sha256 in old {
-        let program = path(&store.install_dir, name, &sha256, &shim.binary);
-        let here = store.here(&program)?;
-        if running.has(&here) {
+        if runs(store, &running, name, &sha256)? {
             kept.push(sha256);
             continue;
         }
@@ -127,13 +126,35 @@ pub(crate) fn collect(store: &mut Store<'_>, name: &str, keep: &str) -> Result<(
     Ok(())
 }
 
+/// Where a program of a shim is, and what is there: it may have had another name then.
+fn version(
+    store: &Store<'_>,
+    name: &str,
+    sha256: &str,
+) -> Result<(PathBuf, Vec<PathBuf>), PlaceError> {
+    let dir = store.here(&format!("{}/{name}/{sha256}", store.install_dir))?;
+    let files = fs::read_dir(&dir).into_iter().flatten().flatten().map(|file| file.path());
+    let files = files.collect();
+    Ok((dir, files))
+}
+
+/// Whether a process runs this program of a shim, whatever it is called.
+pub(crate) fn runs(
+    store: &Store<'_>,
+    running: &Running,
+    name: &str,
+    sha256: &str,
+) -> Result<bool, PlaceError> {
+    let (_, files) = version(store, name, sha256)?;
+    Ok(files.iter().any(|file| running.has(file)))
+}
+
 /// Removes one program of a shim, whatever it is called.
 pub(crate) fn remove(store: &Store<'_>, name: &str, sha256: &str) -> Result<bool, PlaceError> {
-    let dir = store.here(&format!("{}/{name}/{sha256}", store.install_dir))?;
-    let files = fs::read_dir(&dir).into_iter().flatten().flatten();
+    let (dir, files) = version(store, name, sha256)?;
     let mut removed = false;
     for file in files {
-        removed |= store.disk.remove_file(&file.path())?;
+        removed |= store.disk.remove_file(&file)?;
     }
     store.disk.remove_empty_dir(&dir)?;
     Ok(removed)

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use portolan_registry::durable::{self, DurableError};
@@ -78,6 +79,21 @@ impl HostRoot {
     #[must_use]
     pub fn has(&self, path: &str) -> bool {
         self.locate(path).is_ok_and(|here| here.exists())
+    }
+
+    /// Whether there is a file at the host's `path` that root alone can change, or put another in place of.
+    #[must_use]
+    pub fn is_roots_alone(&self, path: &str) -> bool {
+        let Ok(here) = self.locate(path) else { return false };
+        let roots = |path: &Path| {
+            fs::metadata(path).is_ok_and(|m| {
+                // In a sticky directory, nobody renames what is root's.
+                let sticky = m.is_dir() && m.mode() & 0o1000 != 0;
+                m.uid() == 0 && (m.mode() & 0o022 == 0 || sticky)
+            })
+        };
+        let above = here.ancestors().take_while(|dir| dir.starts_with(&self.dir));
+        here.is_file() && above.into_iter().all(roots)
     }
 
     /// The host's file at `path`, none where there is none.

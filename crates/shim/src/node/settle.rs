@@ -1,16 +1,19 @@
 //! A planned change of the configuration, made to hold: kept for going back, checked by containerd, written,
-//! the runtime started again and asked; or all of it undone.
+//! then taken by the runtime (see `effect`); or all of it undone.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
+
+use portolan_core::Digest;
 
 use super::config::{
-    Change, ConfigError, Loaded, Look, MAX_FILE, Version, handler_table, load, parse, same_foreign,
+    self, Change, ConfigError, Layout, Loaded, Look, MAX_FILE, Version, handler_table, parse,
+    same_foreign,
 };
 use super::error::NodeError;
 use super::exec::{Context, ExecError};
-use super::preset::{Site, daemons, running_for};
-use super::ready::{self, Expect, ReadyError};
-use super::restart::{self, Method, RestartError};
+use super::preset::Site;
+use super::ready::Expect;
+use super::request::Wanted;
 use super::state::{Saved, StateError, Store};
 use crate::report::Phase;
 
@@ -50,7 +53,7 @@ pub(crate) struct Work<'a, 'b> {
     pub(crate) context: &'b Context,
     pub(crate) restart: &'b Restart,
     /// Is told how far it is.
-    pub(crate) phase: &'b mut (dyn FnMut(Phase) + Send),
+    pub(crate) phase: &'b mut (dyn FnMut(Phase) + Send + Sync),
 }
 
 /// The runtime's major version, where its program says it.
@@ -73,6 +76,51 @@ pub(crate) fn look<'a>(
     Look { root: store.root, main, layout, major: major(context, site), loaded, known }
 }
 
+/// What a configuration is called while containerd is asked about it. No pattern for `*.toml` takes it.
+fn trial(site: &Site) -> String {
+    let dir = site.config.rsplit_once('/').map_or("/", |(dir, _)| dir);
+    format!("{dir}/.portolan-trial")
+}
+
+/// Removes what a run that was killed while containerd was asked left.
+pub(crate) fn sweep(store: &Store<'_>, site: &Site) -> Result<(), StateError> {
+    let here = store.here(&trial(site))?;
+    store.disk.sweep(&here)?;
+    store.disk.remove_file(&here)?;
+    Ok(())
+}
+
+/// Refuses a handler that containerd has and no file of its configuration says: it would be another program
+/// from then on, for pods that know nothing of it. Where the file is made anew at every start, what is ours in
+/// it cannot be told from that.
+pub(crate) fn refuse_built_in(
+    look: &Look<'_>,
+    site: &Site,
+    context: &Context,
+    wanted: &Wanted,
+) -> Result<(), ConfigError> {
+    let program = site.program.as_deref().filter(|_| context.is_host());
+    let Some(program) = program.filter(|_| look.layout == Layout::File && !look.has_ours(wanted))
+    else {
+        return Ok(());
+    };
+    let Ok(text) = dump(context, program, &site.config) else { return Ok(()) };
+    if text.len() as u64 > MAX_FILE {
+        return Ok(());
+    }
+    let document = parse("containerd config dump", &text)?;
+    let version = Version::of("containerd config dump", &document)?;
+    let handler = wanted.handler.as_str();
+    match handler_table(&document, version, handler) {
+        Some(_) => Err(ConfigError::BuiltIn { handler: handler.to_owned() }),
+        None => Ok(()),
+    }
+}
+
+fn dump(context: &Context, program: &str, config: &str) -> Result<String, ExecError> {
+    context.run(program, &["--config", config, "config", "dump"], DUMP)
+}
+
 impl Work<'_, '_> {
     /// Whoever changes a configuration needs a place to write down how it was: upstream's installer may
     /// have left its block and nothing of ours.
@@ -88,15 +136,20 @@ impl Work<'_, '_> {
         expect: Expect<'_>,
     ) -> Result<Settled, NodeError> {
         let mut settled = Settled { changed: !changes.is_empty(), ..Settled::default() };
+        let mut method = None;
         if !changes.is_empty() {
             (self.phase)(Phase::Configure);
+            if !self.restart.off {
+                method = Some(self.choose().await.map_err(NodeError::NoRestart)?);
+            }
             self.check_first(changes, expect, &mut settled.warnings)?;
+            let was_due = self.store.state.restart_due;
             self.remember(changes, owner)?;
             for change in changes {
                 self.write(&change.path, change.after.as_deref())?;
             }
             if let Err(error) = self.check_after(changes, expect) {
-                self.undo()?;
+                self.undo(was_due)?;
                 return Err(error.into());
             }
         }
@@ -106,9 +159,9 @@ impl Work<'_, '_> {
             self.store.save()?;
             return Ok(settled);
         }
-        self.take_effect(expect, &mut settled).await?;
+        let taken = self.take_effect(method, expect, &mut settled).await?;
         self.store.state.before.clear();
-        self.store.state.restart_due = false;
+        self.store.state.restart_due &= !taken;
         self.store.save()?;
         Ok(settled)
     }
@@ -118,46 +171,59 @@ impl Work<'_, '_> {
     fn remember(&mut self, changes: &[Change], owner: &str) -> Result<(), StateError> {
         let state = &mut self.store.state;
         for change in changes {
-            let now = Saved { path: change.path.clone(), text: change.before.clone() };
-            match state.before.iter_mut().find(|saved| saved.path == change.path) {
-                Some(saved)
-                    if same_foreign(&saved.path, saved.text.as_deref(), now.text.as_deref()) => {}
-                Some(saved) => *saved = now,
-                None => state.before.push(now),
+            let now = change.before.as_deref();
+            let wrote = change.after.as_deref().map(fingerprint);
+            let fresh =
+                || Saved { path: change.path.clone(), text: change.before.clone(), wrote: None };
+            let index = state.before.iter().position(|saved| saved.path == change.path);
+            let index = index.unwrap_or_else(|| {
+                state.before.push(fresh());
+                state.before.len() - 1
+            });
+            let saved = &mut state.before[index];
+            if !is_untouched(saved, now) {
+                *saved = fresh();
             }
-            let shim = state.shims.get_mut(owner).filter(|shim| !shim.files.contains(&change.path));
-            if let Some(shim) = shim {
+            saved.wrote = wrote;
+            let Some(shim) = state.shims.get_mut(owner) else { continue };
+            if !shim.files.contains(&change.path) {
                 shim.files.push(change.path.clone());
             }
+            let own = change.after.as_deref();
+            match own.and_then(|text| config::own_text(&change.path, text, owner)) {
+                Some(own) => shim.wrote.insert(change.path.clone(), fingerprint(own)),
+                None => shim.wrote.remove(&change.path),
+            };
         }
         state.restart_due = true;
         self.store.save()
     }
 
     fn write(&mut self, path: &str, text: Option<&str>) -> Result<(), StateError> {
-        let here = self.store.here(path)?;
-        match text {
-            Some(text) => {
-                let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
-                self.store.ensure_dir(dir)?;
-                self.store.disk.replace(&here, text.as_bytes(), 0o644)?;
-            }
-            None => {
-                self.store.disk.sweep(&here)?;
-                self.store.disk.remove_file(&here)?;
-            }
-        }
-        Ok(())
+        write(self.store, path, text)
     }
 
-    /// Puts back how files were.
-    fn undo(&mut self) -> Result<(), StateError> {
+    /// Puts back how files were. Where somebody has changed one meanwhile, only what is ours in it goes back.
+    pub(super) fn undo(&mut self, restart_due: bool) -> Result<(), NodeError> {
         for saved in self.store.state.before.clone() {
-            self.write(&saved.path, saved.text.as_deref())?;
+            let now = self.store.root.read(&saved.path, MAX_FILE)?;
+            let now = now.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+            match now.as_deref() {
+                now if is_untouched(&saved, now) => {
+                    self.write(&saved.path, saved.text.as_deref())?
+                }
+                Some(now) => {
+                    let model = saved.text.as_deref().unwrap_or_default();
+                    let merged = config::ours_as_in(&saved.path, now, model)?;
+                    self.write(&saved.path, Some(&merged))?;
+                }
+                // Somebody removed it.
+                None => {}
+            }
         }
         self.store.state.before.clear();
-        self.store.state.restart_due = false;
-        self.store.save()
+        self.store.state.restart_due = restart_due;
+        Ok(self.store.save()?)
     }
 
     /// A changed main file is shown to containerd under another name before it has its own.
@@ -173,14 +239,13 @@ impl Work<'_, '_> {
             warnings.push("containerd was not asked whether it takes the configuration: its program was not found".to_owned());
             return Ok(());
         };
-        let dir = self.site.config.rsplit_once('/').map_or("/", |(dir, _)| dir);
-        let trial = format!("{dir}/.portolan-trial");
+        let trial = trial(self.site);
         let here = self.store.here(&trial)?;
         if !here.parent().is_some_and(std::path::Path::is_dir) {
             return Ok(());
         }
         self.store.disk.replace(&here, text.as_bytes(), 0o600)?;
-        let dumped = self.dump(program, &trial);
+        let dumped = dump(self.context, program, &trial);
         self.store.disk.remove_file(&here)?;
         Ok(seen(dumped, expect)?)
     }
@@ -188,108 +253,49 @@ impl Work<'_, '_> {
     /// Drop-ins are seen where they are, or not at all.
     fn check_after(&self, changes: &[Change], expect: Expect<'_>) -> Result<(), ConfigError> {
         let main_changed = changes.iter().any(|change| change.path == self.site.config);
-        let rendered = self.site.preset.layout != super::config::Layout::File;
+        let rendered = self.site.preset.layout != Layout::File;
         let program = self.site.program.as_deref().filter(|_| self.context.is_host());
         match program {
             Some(program) if !main_changed && !rendered => {
-                seen(self.dump(program, &self.site.config), expect)
+                seen(dump(self.context, program, &self.site.config), expect)
             }
             _ => Ok(()),
         }
     }
+}
 
-    fn dump(&self, program: &str, config: &str) -> Result<String, ExecError> {
-        self.context.run(program, &["--config", config, "config", "dump"], DUMP)
-    }
-
-    /// Starts the runtime again if it has not read this configuration yet, and waits for it.
-    async fn take_effect(
-        &mut self,
-        expect: Expect<'_>,
-        settled: &mut Settled,
-    ) -> Result<(), NodeError> {
-        let loaded = load(self.store.root, &self.site.config).unwrap_or_default();
-        let socket = ready::socket_here(self.store.root, &ready::socket(self.site, &loaded));
-        let was_there = socket.exists();
-        // A handler that the configuration names and the runtime does not know: it was never read.
-        let stale = self.context.is_host()
-            && !settled.changed
-            && matches!(ready::look(&socket, expect).await, Err(ReadyError::Unknown { .. }));
-        if stale || (self.store.state.restart_due && !self.was_read()) {
-            (self.phase)(Phase::Restart);
-            match self.start_again() {
-                Ok(done) => settled.restarted = done,
-                Err(error) => {
-                    self.undo()?;
-                    return Err(NodeError::NotRestarted(error));
-                }
-            }
+/// Makes a file of the configuration say this; none is: not there.
+pub(crate) fn write(
+    store: &mut Store<'_>,
+    path: &str,
+    text: Option<&str>,
+) -> Result<(), StateError> {
+    let here = store.here(path)?;
+    match text {
+        Some(text) => {
+            let dir = path.rsplit_once('/').map_or("/", |(dir, _)| dir);
+            store.ensure_dir(dir)?;
+            store.disk.replace(&here, text.as_bytes(), 0o644)?;
         }
-        if !settled.restarted && settled.changed {
-            settled
-                .warnings
-                .push("the runtime was not started again: this is a tree of files".to_owned());
-            return Ok(());
-        }
-        if !self.context.is_host() && !was_there && !socket.exists() {
-            if settled.restarted {
-                settled
-                    .warnings
-                    .push("the runtime was not asked: it has no socket below this root".to_owned());
-            }
-            return Ok(());
-        }
-        (self.phase)(Phase::Ready);
-        match ready::wait(&socket, expect, self.restart.patience).await {
-            Ok(status) => {
-                settled.version = status.version;
-                Ok(())
-            }
-            Err(error) => Err(self.go_back(&socket, error).await?),
+        None => {
+            store.disk.sweep(&here)?;
+            store.disk.remove_file(&here)?;
         }
     }
+    Ok(())
+}
 
-    fn start_again(&self) -> Result<bool, RestartError> {
-        let (root, command) = (self.store.root, self.restart.command.as_deref());
-        let method = restart::choose(root, self.context, self.site, command)?;
-        restart::act(root, self.context, &method)?;
-        Ok(method != Method::Nothing)
-    }
+/// What tells one text from another.
+pub(crate) fn fingerprint(text: &str) -> String {
+    Digest::sha256(text.as_bytes()).hex()
+}
 
-    /// Whether the daemon that runs was started after the configuration changed: by an earlier run that
-    /// ended there, or by somebody else.
-    fn was_read(&self) -> bool {
-        let running = daemons(self.store.root.dir());
-        let daemon = running_for(&running, self.site.preset, &self.site.config);
-        let started = daemon.and_then(|daemon| daemon.started);
-        let changed = self.store.state.before.iter().filter_map(|saved| self.modified(&saved.path));
-        let changed = changed.max();
-        // A file that is gone leaves its trace in its directory.
-        matches!((started, changed), (Some(started), Some(changed)) if started > changed)
-    }
-
-    fn modified(&self, path: &str) -> Option<SystemTime> {
-        let here = self.store.here(path).ok()?;
-        let there = if here.exists() { here.as_path() } else { here.parent()? };
-        std::fs::metadata(there).and_then(|m| m.modified()).ok()
-    }
-
-    /// The runtime is not as it should be: everything back, and started again.
-    async fn go_back(
-        &mut self,
-        socket: &std::path::Path,
-        error: ReadyError,
-    ) -> Result<NodeError, NodeError> {
-        self.undo()?;
-        if let Err(restart) = self.start_again() {
-            tracing::error!(%restart, "the runtime cannot be started with its former configuration");
-            return Ok(NodeError::RuntimeDown(error));
-        }
-        match ready::wait(socket, Expect::Well, self.restart.patience).await {
-            Ok(_) => Ok(NodeError::RolledBack(error)),
-            Err(_) => Ok(NodeError::RuntimeDown(error)),
-        }
-    }
+/// Whether nobody but us has changed a file since it was kept.
+fn is_untouched(saved: &Saved, now: Option<&str>) -> bool {
+    let as_written = saved.wrote.is_some() && saved.wrote == now.map(fingerprint);
+    as_written
+        || saved.text.as_deref() == now
+        || same_foreign(&saved.path, saved.text.as_deref(), now)
 }
 
 /// Whether containerd took a configuration and sees in it what it should.

@@ -99,6 +99,9 @@ pub struct Shim {
     /// Files of the configuration that were changed for it.
     #[serde(default)]
     pub files: Vec<String>,
+    /// SHA-256 of what was written of it into each of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub wrote: BTreeMap<String, String>,
     /// All was done.
     #[serde(default)]
     pub installed: bool,
@@ -112,6 +115,9 @@ pub struct Saved {
     pub path: String,
     /// What it said; none where it was not there.
     pub text: Option<String>,
+    /// SHA-256 of what we then wrote there; none where it was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wrote: Option<String>,
 }
 
 impl Default for State {
@@ -201,9 +207,12 @@ impl<'a> Store<'a> {
         let below = here.join(CORNER);
         let below = below.strip_prefix(&top).unwrap_or_else(|_| Path::new(""));
         self.disk.remove_tree(&aside)?;
-        let inner = aside.join(below);
-        self.disk.watch.before("make the directory", &inner);
-        durable::create_dir(&inner)?;
+        let mut inner = aside.clone();
+        self.disk.create_dir(&inner)?;
+        for part in below {
+            inner.push(part);
+            self.disk.create_dir(&inner)?;
+        }
         let _ = fs::set_permissions(&inner, std::os::unix::fs::PermissionsExt::from_mode(0o700));
         self.disk.replace(&inner.join("state.json"), self.text().as_bytes(), 0o600)?;
         self.disk.rename(&aside, &top)?;

@@ -4,13 +4,14 @@ use super::config;
 use super::disk::{Disk, Watch};
 use super::error::NodeError;
 use super::exec::Context;
-use super::install::{Node, known_files, open_root, retire_upstream};
+use super::install::{Node, known_files, open_root};
 use super::lock;
 use super::place;
 use super::preset::{DetectError, Site, detect};
 use super::progress::{Outcome, Progress};
 use super::ready::Expect;
 use super::request::Name;
+use super::retire;
 use super::settle::{self, Work};
 use super::state::Store;
 use crate::report::{Operation, Phase};
@@ -29,18 +30,24 @@ async fn run(
     progress: &mut Progress,
 ) -> Result<(), NodeError> {
     let root = open_root(&node.root)?;
-    let _lock = lock::lock(&root, node.lock)?;
+    let context = Context::of(&root);
+    let _lock = lock::lock(&root, &context, node.lock)?;
     let mut store = Store::open(&root, Disk { watch }, &node.install_dir)?;
     store.sweep()?;
     let shim = store.state.shims.get(name).cloned();
     let handler = shim.as_ref().map_or(name, |shim| &shim.handler).to_owned();
-    let context = Context::of(&root);
     match detect(&root, &node.overrides) {
         Ok(site) => {
             progress.report.distro = Some(site.preset.name.to_owned());
+            settle::sweep(&store, &site)?;
             let changes = plan(&store, &site, &context, name, &handler)?;
+            let known = shim.is_some() || retire::is_known(&store, name)?;
+            let unfinished = !store.state.before.is_empty() || (known && store.state.restart_due);
             // A node on which nothing of it is, is left alone: not even asked how it is.
-            if !changes.is_empty() || (shim.is_some() && store.state.restart_due) {
+            if !changes.is_empty() || unfinished {
+                // A handler of that name that was never ours may well be there.
+                let ours = known || !changes.is_empty();
+                let expect = if ours { Expect::Gone(&handler) } else { Expect::Well };
                 let settled = {
                     let mut phase = |phase| progress.phase(phase);
                     let restart = &node.restart;
@@ -48,13 +55,15 @@ async fn run(
                     let mut work =
                         Work { store: &mut store, site, context, restart, phase: &mut phase };
                     work.begin()?;
-                    work.settle(&changes, name, Expect::Gone(&handler)).await?
+                    work.settle(&changes, name, expect).await?
                 };
                 progress.settled(settled);
             }
         }
-        // No runtime any more, or a system that was never changed: nothing of it is configured.
-        Err(DetectError::NotFound | DetectError::Immutable { .. }) => {}
+        // No runtime any more, or none that is found: what was written for it goes all the same.
+        Err(DetectError::NotFound | DetectError::Immutable { .. }) => {
+            progress.report.changed |= forget(&mut store, name, &handler)?;
+        }
         Err(error) => return Err(error.into()),
     }
     progress.phase(Phase::Place);
@@ -75,22 +84,34 @@ fn plan(
     Ok(config::uninstall(&look, name, handler)?)
 }
 
+/// What is ours goes out of the files that are known to have it. There is no runtime that could take it ill.
+fn forget(store: &mut Store<'_>, name: &str, handler: &str) -> Result<bool, NodeError> {
+    let known = known_files(store, name);
+    let (root, main, layout) = (store.root, "/", config::Layout::File);
+    let look = config::Look { root, main, layout, major: None, loaded: &[], known: &known };
+    let changes = config::uninstall(&look, name, handler)?;
+    for change in &changes {
+        settle::write(store, &change.path, change.after.as_deref())?;
+    }
+    Ok(!changes.is_empty())
+}
+
 /// The programs, upstream's too, and what was written down of them.
 fn remove(store: &mut Store<'_>, name: &str, progress: &mut Progress) -> Result<bool, NodeError> {
-    let mut changed = retire_upstream(store, name)?;
-    if let Some(shim) = store.state.shims.get(name).cloned() {
+    let shim = store.state.shims.get(name).cloned();
+    let running = place::running(store.root.dir());
+    let mut runs = retire::runs(store, &running, name)?;
+    for sha256 in shim.iter().flat_map(|shim| &shim.versions) {
+        runs |= place::runs(store, &running, name, sha256)?;
+    }
+    if runs {
+        progress.report.warnings.push(format!(
+            "processes still run the shim {name}: they go on, and containerd cannot call it to clean up after them"
+        ));
+    }
+    let mut changed = retire::retire(store, name, false)?;
+    if let Some(shim) = shim {
         changed = true;
-        let running = place::running(store.root.dir());
-        let runs = |sha256: &String| {
-            let path = place::path(&store.install_dir, name, sha256, &shim.binary);
-            store.here(&path).is_ok_and(|here| running.has(&here))
-        };
-        if shim.versions.iter().any(runs) {
-            progress.report.warnings.push(format!(
-                "processes still run {}: they go on, and containerd cannot call it to clean up after them",
-                shim.binary
-            ));
-        }
         for sha256 in &shim.versions {
             place::remove(store, name, sha256)?;
         }

@@ -56,12 +56,16 @@ impl State {
 /// A text without upstream's blocks for the runtime `name`, whatever options they have and in which order.
 ///
 /// A block begins with a newline and a comment that names the runtime, exactly that one. With options it
-/// ends without a newline, so that the one after its last line belongs to whatever follows.
+/// ends without a newline, so that the one after its last line belongs to whatever follows. The newline before it
+/// stays where something was written after it that needs a line of its own.
 #[must_use]
 pub fn remove_block(text: &str, name: &str) -> String {
     let mut text = text.to_owned();
     while let Some((start, end)) = find_block(&text, name) {
-        text.replace_range(start..end, "");
+        let (before, after) = (&text[..start], &text[end..]);
+        let ended = before.is_empty() || before.ends_with('\n');
+        let joins = !ended && !after.is_empty() && !after.starts_with(['\n', '\r']);
+        text.replace_range(start..end, if joins { "\n" } else { "" });
     }
     text
 }
@@ -149,6 +153,19 @@ mod tests {
             assert_eq!(remove_block(&text, "spin-v1"), format!("version = 2\n{others}"));
             let text = format!("version = 2\n{others}{}", block("spin-v1", options));
             assert_eq!(remove_block(&text, "spin-v1"), format!("version = 2\n{others}"));
+        }
+    }
+
+    #[test]
+    fn what_follows_a_block_keeps_its_line() {
+        for options in [&[][..], &[("x", "1")]] {
+            for after in ["[debug]\n", "\n[debug]\n"] {
+                let gap = if options.is_empty() { "" } else { "\n" };
+                let text = format!("version = 2{}{gap}{after}", block("spin", options));
+                let rest = remove_block(&text, "spin");
+                assert!(rest.starts_with("version = 2\n") && rest.ends_with(after), "{rest:?}");
+                assert!(rest.parse::<toml_edit::DocumentMut>().is_ok(), "{rest:?}");
+            }
         }
     }
 

@@ -14,6 +14,7 @@ use super::preset::detect;
 use super::progress::{Outcome, Progress};
 use super::ready::{self, Expect};
 use super::request::{self, Name};
+use super::settle::fingerprint;
 use super::state::{Shim, Store};
 use crate::report::{Operation, Phase};
 
@@ -54,6 +55,7 @@ async fn run(
         let text = root.read(file, config::MAX_FILE).ok().flatten().unwrap_or_default();
         String::from_utf8_lossy(&text).contains(&path)
     });
+    check_texts(&store, name, &shim)?;
     if !says && !in_files {
         return Err(drifted(format!(
             "no configuration names {path} for the handler {}",
@@ -74,6 +76,20 @@ async fn run(
         }
         Err(error) => Err(drifted(portolan_core::causes::chain(&error))),
     }
+}
+
+/// What is ours in the configuration is what was written there: its options, too.
+fn check_texts(store: &Store<'_>, name: &str, shim: &Shim) -> Result<(), NodeError> {
+    for (path, wrote) in &shim.wrote {
+        let text = store.root.read(path, config::MAX_FILE)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let own = config::own_text(path, &text, name).map(fingerprint);
+        if own.as_deref() != Some(wrote) {
+            let what = format!("{path} does not say of {name} what was written there");
+            return Err(NodeError::Drifted { what });
+        }
+    }
+    Ok(())
 }
 
 fn check_program(

@@ -1,6 +1,7 @@
 //! A node made of files, archives to install on it, and a server that can misbehave.
 #![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "every file uses a part of it")]
 
+pub mod runtime;
 pub mod server;
 
 use std::collections::BTreeMap;
@@ -99,6 +100,29 @@ impl Tree {
         fs::write(here, text).unwrap();
     }
 
+    /// A process of the host, in this mount namespace and of this user; the host's first one is in `host`.
+    pub fn process(&self, pid: u32, words: &[&str], namespace: &str, user: u32) {
+        let dir = format!("proc/{pid}");
+        self.write(&format!("{dir}/cmdline"), &(words.join("\0") + "\0"));
+        self.write(&format!("{dir}/status"), &format!("Name:\tx\nUid:\t{user}\t0\t0\t0\n"));
+        // The host's is our own: this is a tree of files, and none to go into.
+        let own = fs::read_link("/proc/self/ns/mnt").unwrap();
+        for (pid, namespace) in [(1, "host"), (pid, namespace)] {
+            let namespace = if namespace == "host" { own.as_path() } else { Path::new(namespace) };
+            let link = self.path(&format!("proc/{pid}/ns/mnt"));
+            fs::create_dir_all(link.parent().unwrap()).unwrap();
+            let _ = fs::remove_file(&link);
+            std::os::unix::fs::symlink(namespace, link).unwrap();
+        }
+    }
+
+    /// What that process runs.
+    pub fn runs(&self, pid: u32, program: &str) {
+        let link = self.path(&format!("proc/{pid}/exe"));
+        let _ = fs::remove_file(&link);
+        std::os::unix::fs::symlink(self.path(program), link).unwrap();
+    }
+
     pub fn read(&self, path: &str) -> String {
         fs::read_to_string(self.path(path)).unwrap()
     }
@@ -114,7 +138,7 @@ impl Tree {
     /// What the fetching stage would leave.
     pub fn assets(name: &str, program: &[u8]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        fs::write(dir.path().join(format!("containerd-shim-{name}")), program).unwrap();
+        Self::leave(dir.path(), &format!("containerd-shim-{name}"), program);
         dir
     }
 
@@ -132,6 +156,16 @@ impl Tree {
             &portolan_shim::node::Quiet,
         )
         .await
+    }
+
+    /// Leaves a program as the fetching stage does.
+    pub fn leave(dir: &Path, binary: &str, program: &[u8]) {
+        let sha256 = Digest::sha256(program).hex();
+        let note = format!(
+            r#"{{"archiveSha256":"{sha256}","binarySha256":"{sha256}","binary":"{binary}"}}"#
+        );
+        fs::write(dir.join(binary), program).unwrap();
+        fs::write(dir.join(".portolan-fetched.json"), note).unwrap();
     }
 
     pub async fn uninstall(&self, name: &str) -> Outcome {
@@ -157,6 +191,13 @@ pub fn node(root: &Path) -> Node {
         restart: Restart { off: true, ..Restart::default() },
         lock: Duration::from_secs(20),
     }
+}
+
+/// The same with a runtime that is started again by this line, and has little time to come back.
+pub fn restarting(root: &Path, command: &str) -> Node {
+    let (off, command) = (false, Some(command.to_owned()));
+    let patience = Duration::from_millis(1500);
+    Node { restart: Restart { off, command, patience }, ..node(root) }
 }
 
 pub fn wanted(name: &str) -> Wanted {

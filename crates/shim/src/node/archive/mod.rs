@@ -27,6 +27,7 @@ use portolan_registry::durable::{DurableError, TempFile};
 
 pub use error::ArchiveError;
 
+use super::disk::unname;
 use super::elf;
 
 /// How much an archive may unpack to, and one program in it.
@@ -157,6 +158,7 @@ struct Out {
 impl Out {
     fn new(limit: u64, temp: &Path) -> Result<Self, DurableError> {
         let file = TempFile::create(temp)?;
+        unname(&file)?;
         Ok(Self { file, hasher: Hasher::new(Algorithm::Sha256), bytes: 0, head: Vec::new(), limit })
     }
 }

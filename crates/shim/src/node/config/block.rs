@@ -192,3 +192,26 @@ pub(super) fn foreign(path: &str, text: &str) -> Result<String, ConfigError> {
     }
     cut(path, &text, DEFAULT)
 }
+
+/// What is between the marks of `name`.
+pub(super) fn inner<'a>(path: &str, text: &'a str, name: &str) -> Option<&'a str> {
+    let found = find(path, text, name).ok().flatten()?;
+    text.get(found.inner.0..found.inner.1)
+}
+
+/// `text` with our blocks as they are in `model`, and everything else as it is.
+pub(crate) fn ours_as_in(path: &str, text: &str, model: &str) -> Result<String, ConfigError> {
+    let mut text = text.to_owned();
+    let mut names = blocks(&text);
+    let others = blocks(model).into_iter().filter(|name| !names.contains(name));
+    names.extend(others.collect::<Vec<_>>());
+    // The one that they share goes last, as it would with the last of them.
+    names.push(DEFAULT.to_owned());
+    for name in names {
+        text = match find(path, model, &name)? {
+            Some(found) => put(path, &text, &name, &model[found.inner.0..found.inner.1])?,
+            None => cut(path, &text, &name)?,
+        };
+    }
+    Ok(text)
+}

@@ -53,6 +53,28 @@ pub enum ConfigError {
         /// The handler.
         handler: String,
     },
+    /// The runtime's own.
+    #[error("the handler {handler} is one of containerd's own; give another --handler")]
+    BuiltIn {
+        /// The handler.
+        handler: String,
+    },
+    /// Plugins under two kinds of names, of which containerd takes either.
+    #[error(
+        "{path} says no version and names plugins as version 2 does; write `version = 2` at its beginning if that is what it is"
+    )]
+    Unversioned {
+        /// The file.
+        path: String,
+    },
+    /// Something that a template would take for its own.
+    #[error(
+        "{path} is a template, in which {{{{ has a meaning: neither options nor --install-dir can have it"
+    )]
+    InTemplate {
+        /// The file.
+        path: String,
+    },
     /// Another shim's.
     #[error("the handler {handler} is that of the shim {other}; give another --handler")]
     OthersHandler {
@@ -69,6 +91,16 @@ pub enum ConfigError {
         /// The file.
         path: String,
         /// Whose block.
+        name: String,
+    },
+    /// What would be left is no TOML.
+    #[error(
+        "{path} would be no TOML without what it says of {name}; it is left as it is: take that out by hand"
+    )]
+    CannotRemove {
+        /// The file.
+        path: String,
+        /// Whose tables.
         name: String,
     },
     /// It has the tables in a form that cannot be added to.

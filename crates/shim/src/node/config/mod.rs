@@ -16,11 +16,12 @@ mod imports;
 mod plan;
 mod version;
 
+pub(crate) use block::ours_as_in;
 pub use block::{Entry, add, blocks, remove};
 pub use error::ConfigError;
 pub use imports::{Loaded, load};
-pub(crate) use plan::same_foreign;
 pub use plan::{Change, Layout, Look, install, uninstall};
+pub(crate) use plan::{own_text, same_foreign};
 pub use version::{Version, handler_table, parse};
 
 /// More than any configuration has.

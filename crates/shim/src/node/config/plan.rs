@@ -1,7 +1,9 @@
 //! Which files change, and how: decided from what they say, before any of them is touched.
 
+use toml_edit::Document;
+
 use super::block::{self, Entry};
-use super::version::{plugin_table, runtimes};
+use super::version::{default_runtime, plugin, plugin_table, runtimes};
 use super::{ConfigError, Loaded, MAX_FILE, Version, handler_table, imports, parse};
 use crate::node::request::Wanted;
 use crate::node::root::HostRoot;
@@ -11,6 +13,9 @@ use crate::node::upstream;
 const OURS: &str = "# portolan: this file is made and removed by `portolan node`\n";
 /// What a template of k3s or RKE2 begins with, to be the usual configuration and more.
 const BASE: &str = "{{ template \"base\" . }}\n";
+
+/// The runtime that containerd has, also where no file says so.
+const BUILT_IN: &str = "runc";
 
 /// How a kind of node keeps its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,9 +148,41 @@ impl Look<'_> {
         text.map_err(|_| ConfigError::NotText { path: path.to_owned() })
     }
 
+    /// Whether a file that is loaded says something of the shim already.
+    pub(crate) fn has_ours(&self, wanted: &Wanted) -> bool {
+        let (name, handler) = (wanted.name.as_str(), wanted.handler.as_str());
+        self.loaded.iter().any(|file| {
+            is_dropin(&file.text, name, &file.path)
+                || block::blocks(&file.text).iter().any(|block| block == name)
+                || upstream::remove_block(&file.text, handler) != file.text
+        })
+    }
+
+    /// The version of a file as its tables are written.
+    fn spelled(
+        &self,
+        path: &str,
+        version: Version,
+        foreign: &Document<String>,
+    ) -> Result<Version, ConfigError> {
+        let has = |version: Version| plugin(foreign, version.plugin()).is_some();
+        match version {
+            Version::V1 if !has(Version::V1Full) => Ok(version),
+            Version::V1 if self.merges_by_major() && !has(Version::V1) => Ok(Version::V1Full),
+            // containerd 1 does not see the one, containerd 2 keeps either of the two.
+            Version::V1 => Err(ConfigError::Unversioned { path: path.to_owned() }),
+            version => Ok(version),
+        }
+    }
+
     /// Somebody else's runtime of that name is left alone, and so are we.
     fn refuse_conflicts(&self, wanted: &Wanted) -> Result<(), ConfigError> {
         let handler = wanted.handler.as_str();
+        let default =
+            |file: &Loaded| default_runtime(&file.document, file.version) == Some(handler);
+        if handler == BUILT_IN || (self.loaded.iter().any(default) && !self.has_ours(wanted)) {
+            return Err(ConfigError::BuiltIn { handler: handler.to_owned() });
+        }
         for file in self.loaded {
             let path = file.path.clone();
             if is_dropin(&file.text, wanted.name.as_str(), &file.path) {
@@ -182,6 +219,11 @@ fn is_dropin(text: &str, name: &str, path: &str) -> bool {
     is_ours(text) && path.rsplit('/').next() == Some(&format!("portolan-{name}.toml"))
 }
 
+/// What a text says of a shim that is ours: a whole file, or a block of it.
+pub(crate) fn own_text<'a>(path: &str, text: &'a str, name: &str) -> Option<&'a str> {
+    if is_dropin(text, name, path) { Some(text) } else { block::inner(path, text, name) }
+}
+
 /// Whether two texts of a file differ by what is ours alone.
 pub(crate) fn same_foreign(path: &str, one: Option<&str>, other: Option<&str>) -> bool {
     let foreign = |text: Option<&str>| {
@@ -216,6 +258,9 @@ pub fn install(
                 Some(text) => upstream::remove_block(text, entry.handler),
                 None => format!("{OURS}{BASE}"),
             };
+            if block::tables(look.version(), &entry, "\n").contains("{{") {
+                return Err(ConfigError::InTemplate { path });
+            }
             block::add(&path, &text, name, look.version(), &entry, false)?
         }
         Spot::Block(path) => in_file(look, &path, before.as_deref(), name, &entry)?,
@@ -254,6 +299,7 @@ fn in_file(
         None => format!("{OURS}version = {}\n", version.number()),
     };
     let foreign = parse(path, &block::foreign(path, &text)?)?;
+    let version = look.spelled(path, version, &foreign)?;
     let named = runtimes(&foreign, version).is_some_and(|table| !table.is_empty());
     let after = block::add(path, &text, name, version, entry, !look.merges() && !named)?;
     let extend = |source| ConfigError::CannotExtend { path: path.to_owned(), source };
@@ -293,6 +339,11 @@ fn cleared(
         let rest = block::remove(&path, &before, name)?;
         let rest = upstream::remove_block(&rest, handler);
         let empty = rest != before && is_bare(&rest);
+        // What containerd reads must still be what it can read.
+        let read = look.loaded.iter().any(|file| file.path == path);
+        if read && rest != before && parse(&path, &rest).is_err() {
+            return Err(ConfigError::CannotRemove { path, name: name.to_owned() });
+        }
         let after = (!is_dropin(&before, name, &path) && !empty).then_some(rest);
         if after.as_deref() != Some(&before) {
             changes.push(Change { path, before: Some(before), after });

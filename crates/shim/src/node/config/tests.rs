@@ -352,6 +352,76 @@ fn any_toml() -> impl Strategy<Value = String> {
     )
 }
 
+/// A file without a version, with the tables of version 2: containerd 2 would keep one of two tables, drawn
+/// anew at every start.
+#[test]
+fn a_file_without_a_version_keeps_one_name_for_a_plugin() {
+    let full = "[plugins.\"io.containerd.grpc.v1.cri\"]\nx = 1\n";
+    let tree = Tree::of(&[(MAIN, full)]);
+    let changes = tree.plan(Layout::File, MAIN, Some(2), "spin").unwrap();
+    let after = changes[0].after.clone().unwrap();
+    assert!(after.contains("[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.spin]"));
+    assert!(!after.contains("plugins.cri"), "{after}");
+    for major in [None, Some(1)] {
+        let refused = tree.plan(Layout::File, MAIN, major, "spin").unwrap_err();
+        assert!(matches!(refused, ConfigError::Unversioned { .. }), "{refused}");
+    }
+    let both = Tree::of(&[(MAIN, &format!("{full}[plugins.cri]\nx = 1\n"))]);
+    assert!(both.plan(Layout::File, MAIN, Some(2), "spin").is_err());
+    // Somebody else's table is seen under either name.
+    let theirs = format!(
+        "[plugins.cri]\n{full}[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.spin]\nruntime_type = \"x\"\n"
+    );
+    let theirs = Tree::of(&[(MAIN, &theirs)]);
+    let refused = theirs.plan(Layout::File, MAIN, Some(2), "spin").unwrap_err();
+    assert!(matches!(refused, ConfigError::Taken { .. }), "{refused}");
+}
+
+#[test]
+fn the_runtimes_own_handlers_are_left_alone() {
+    let plugin =
+        "[plugins.\"io.containerd.grpc.v1.cri\".containerd]\ndefault_runtime_name = \"nvidia\"\n";
+    let tree = Tree::of(&[(MAIN, &format!("version = 2\n{plugin}"))]);
+    for name in ["runc", "nvidia"] {
+        let refused = tree.plan(Layout::File, MAIN, None, name).unwrap_err();
+        assert!(matches!(refused, ConfigError::BuiltIn { .. }), "{refused}");
+    }
+    // A shim of ours that somebody made the default can be brought up to date.
+    let tree = Tree::of(&[(MAIN, "version = 2\n")]);
+    tree.apply(&tree.plan(Layout::File, MAIN, None, "spin").unwrap());
+    let text = fs::read_to_string(tree.0.path().join(&MAIN[1..])).unwrap();
+    tree.write(MAIN, &format!("{text}{}", plugin.replace("nvidia", "spin")));
+    assert!(tree.plan(Layout::File, MAIN, None, "spin").is_ok());
+}
+
+/// N13 in another place: on k3s and RKE2 the file is a template, and a program of its language.
+#[test]
+fn n13_options_cannot_inject_a_template() {
+    let main = "/var/lib/rancher/k3s/agent/etc/containerd/config.toml";
+    let tree = Tree::of(&[(main, "version = 2\n")]);
+    let root = HostRoot::open(tree.0.path()).unwrap();
+    let loaded = load(&root, main).unwrap();
+    let layout = Layout::Rendered;
+    let look = Look { root: &root, main, layout, major: None, loaded: &loaded, known: &[] };
+    for (value, program, good) in [
+        ("\"{{ range $x }}\"", PROGRAM, false),
+        ("\"x\"", "/opt/{{.}}/x", false),
+        ("{ a = { b = 1 }}", PROGRAM, true),
+    ] {
+        let wanted = Wanted::new("spin", None, None, options(&[("k", value)])).unwrap();
+        let planned = install(&look, &wanted, program);
+        assert_eq!(planned.is_ok(), good, "{value} {planned:?}");
+    }
+    // A file that is no template takes it as text.
+    let tree = Tree::of(&[(MAIN, "version = 2\n")]);
+    let root = HostRoot::open(tree.0.path()).unwrap();
+    let loaded = load(&root, MAIN).unwrap();
+    let (main, layout) = (MAIN, Layout::File);
+    let look = Look { root: &root, main, layout, major: None, loaded: &loaded, known: &[] };
+    let wanted = Wanted::new("spin", None, None, options(&[("k", "\"{{\"")])).unwrap();
+    assert!(install(&look, &wanted, PROGRAM).is_ok());
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
 

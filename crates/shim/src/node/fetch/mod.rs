@@ -19,6 +19,7 @@ use portolan_registry::durable::{DurableError, TempFile};
 
 pub use location::Location;
 
+use crate::node::disk::unname;
 use crate::report::Reason;
 
 /// More than any shim's archive has: the largest known is below 100 MB.
@@ -249,6 +250,7 @@ impl Sink {
         file.file()
             .set_permissions(Permissions::from_mode(0o600))
             .map_err(|e| DurableError::io("set the mode of", file.path(), e))?;
+        unname(&file)?;
         Ok(Self { file, hasher: Hasher::new(Algorithm::Sha256), bytes: 0 })
     }
 

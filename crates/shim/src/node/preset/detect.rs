@@ -1,6 +1,7 @@
 //! Which kind of node this is: from what runs, then from what is there, always in the same order.
 
 use super::{Daemon, PRESETS, Preset, daemons, named};
+use crate::node::exec::Context;
 use crate::node::root::HostRoot;
 
 /// What a person says about a node; it is believed.
@@ -23,6 +24,13 @@ pub struct Site {
     pub daemon: Option<Daemon>,
     /// Where the runtime's program is, as the host names it.
     pub program: Option<String>,
+}
+
+impl Site {
+    /// Whether a runtime may be running with this configuration: on a mere tree of files, none does.
+    pub(crate) fn may_run(&self, root: &HostRoot, context: &Context) -> bool {
+        context.is_host() || self.daemon.is_some() || root.has(self.preset.socket)
+    }
 }
 
 /// Why nothing can be done on a node.
@@ -112,6 +120,10 @@ fn refuse_immutable(root: &HostRoot) -> Result<(), DetectError> {
 
 /// The preset whose configuration this is; a path that nobody knows is the usual kind at another place.
 fn by_config(path: &str) -> &'static Preset {
+    // Several kinds have the usual file, and it says nothing of which.
+    if path.starts_with(usual().daemon_config) {
+        return usual();
+    }
     let known = PRESETS
         .iter()
         .find(|preset| preset.config == path || path.starts_with(preset.daemon_config));
@@ -131,6 +143,17 @@ pub(crate) fn running_for(running: &[Daemon], preset: &Preset, config: &str) -> 
         || running.iter().find(|daemon| started_with(daemon).starts_with(preset.daemon_config));
     let same_file = preset.config == usual().config;
     exact.or_else(|| if same_file { None } else { made() }).cloned()
+}
+
+/// All that do.
+pub(crate) fn running_all<'a>(
+    running: &'a [Daemon],
+    preset: &Preset,
+    config: &str,
+) -> Vec<&'a Daemon> {
+    let reads =
+        |daemon: &&Daemon| running_for(std::slice::from_ref(*daemon), preset, config).is_some();
+    running.iter().filter(reads).collect()
 }
 
 type Found = (&'static Preset, String, Option<Daemon>);
@@ -162,8 +185,9 @@ fn from_files(root: &HostRoot) -> Option<Found> {
     Some((preset, preset.config.to_owned(), None))
 }
 
+/// The runtime's program, which is run as root: so nobody else may be able to change it.
 fn program(root: &HostRoot, preset: &Preset, daemon: Option<&Daemon>) -> Option<String> {
-    let named = daemon.map(|daemon| daemon.program.clone()).filter(|path| path.starts_with('/'));
+    let named = daemon.and_then(|daemon| daemon.program.clone());
     let usual = preset.programs.iter().map(|path| (*path).to_owned());
-    named.into_iter().chain(usual).find(|path| root.has(path))
+    named.into_iter().chain(usual).find(|path| root.is_roots_alone(path))
 }

@@ -4,8 +4,8 @@ mod daemon;
 mod detect;
 
 pub use daemon::{Daemon, daemons};
-pub(crate) use detect::running_for;
 pub use detect::{DetectError, Overrides, Site, detect};
+pub(crate) use detect::{running_all, running_for};
 
 use super::config::Layout;
 

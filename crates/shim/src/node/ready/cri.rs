@@ -207,7 +207,7 @@ fn refuse_error(headers: &HeaderMap) -> Result<(), CriError> {
 }
 
 /// A socket's path may be longer than the kernel takes: then it is named by way of its open directory.
-async fn connect(socket: &Path) -> std::io::Result<UnixStream> {
+pub(super) async fn connect(socket: &Path) -> std::io::Result<UnixStream> {
     if socket.as_os_str().len() <= MAX_PATH {
         return UnixStream::connect(socket).await;
     }

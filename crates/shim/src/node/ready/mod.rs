@@ -40,6 +40,9 @@ pub enum ReadyError {
         /// Those it knows.
         known: String,
     },
+    /// The process from before is still there, or none: what is said is of no account.
+    #[error("no new process of the runtime was seen: it was not started again")]
+    Same,
     /// It still knows the handler.
     #[error("the runtime still knows the handler {handler}")]
     StillKnown {
@@ -99,6 +102,11 @@ fn judge(status: &Status, expect: Expect<'_>) -> Result<(), ReadyError> {
     }
 }
 
+/// Whether somebody listens there.
+pub(crate) async fn accepts(socket: &Path) -> bool {
+    cri::connect(socket).await.is_ok()
+}
+
 /// Asks once.
 ///
 /// # Errors
@@ -110,7 +118,8 @@ pub async fn look(socket: &Path, expect: Expect<'_>) -> Result<Status, ReadyErro
     Ok(status)
 }
 
-/// Asks until it is as expected, at most so long.
+/// Asks until it is as expected, at most so long. What is said while it `is_old` does not count: a runtime
+/// that is about to end still answers.
 ///
 /// # Errors
 /// How it was when the time was over.
@@ -118,10 +127,13 @@ pub async fn wait(
     socket: &Path,
     expect: Expect<'_>,
     patience: Duration,
+    is_old: impl Fn() -> bool,
 ) -> Result<Status, ReadyError> {
     let began = tokio::time::Instant::now();
     loop {
-        match look(socket, expect).await {
+        // Looked at before it is asked: who is new then, is new when it answers.
+        let answer = if is_old() { Err(ReadyError::Same) } else { look(socket, expect).await };
+        match answer {
             Ok(status) => return Ok(status),
             Err(error) if began.elapsed() >= patience => return Err(error),
             Err(_) => tokio::time::sleep(PAUSE).await,
