@@ -79,7 +79,8 @@ impl BuildSite {
 
     /// A controller whose steps run this image.
     pub fn start(&self, step_image: &str, more: &[&str]) -> Result<Controller> {
-        Controller::start(&self.kubeconfig(), step_image, more)
+        // Its roles are those of builds alone.
+        Controller::start(&self.kubeconfig(), step_image, &[&["--serve", "builds"], more].concat())
     }
 
     /// The same, once it acts.

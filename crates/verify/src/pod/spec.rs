@@ -193,12 +193,13 @@ pub fn nodes_from_yaml(bytes: &[u8]) -> Result<Vec<Node>, ReadPodError> {
 }
 
 /// A node, where it says what it is. What the kubelet reports counts before its labels, which others
-/// may change.
+/// may change; an API server writes what no kubelet has reported yet as empty text.
 pub fn node_from_object(item: &Value) -> Option<Node> {
     let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
     let label = |name: &str| item.pointer("/metadata/labels")?.get(name)?.as_str();
-    let os = text("/status/nodeInfo/operatingSystem").or_else(|| label("kubernetes.io/os"))?;
-    let arch = text("/status/nodeInfo/architecture").or_else(|| label("kubernetes.io/arch"))?;
+    let reported = |pointer: &str| text(pointer).filter(|text| !text.is_empty());
+    let os = reported("/status/nodeInfo/operatingSystem").or_else(|| label("kubernetes.io/os"))?;
+    let arch = reported("/status/nodeInfo/architecture").or_else(|| label("kubernetes.io/arch"))?;
     let known = !os.is_empty() && !arch.is_empty();
     let platform = Platform::new(os, arch).normalised();
     known.then_some(Node { name: text("/metadata/name")?.to_owned(), platform })

@@ -197,11 +197,13 @@ fn nodes_are_what_the_kubelet_reports() {
         {"metadata": {"name": "a", "labels": {ARCH: "arm64"}},
          "status": {"nodeInfo": {"operatingSystem": "linux", "architecture": "amd64"}}},
         {"metadata": {"name": "b", "labels": {ARCH: "arm64", OS: "linux"}}},
+        {"metadata": {"name": "c", "labels": {ARCH: "arm64", OS: "linux"}},
+         "status": {"nodeInfo": {"operatingSystem": "", "architecture": ""}}},
     ]});
     let nodes = nodes_from_yaml(list.to_string().as_bytes()).unwrap();
     let shown: Vec<_> =
         nodes.iter().map(|node| format!("{} {}", node.name, node.platform)).collect();
-    assert_eq!(shown, ["a linux/amd64", "b linux/arm64"]);
+    assert_eq!(shown, ["a linux/amd64", "b linux/arm64", "c linux/arm64"]);
     let error = nodes_from_yaml(b"{items: [{metadata: {name: x}}]}").unwrap_err();
     assert!(matches!(error, ReadPodError::Node(1)), "{error}");
 }
