@@ -3,6 +3,7 @@
 //! open when containerd ends; its tests take turns.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -47,9 +48,9 @@ impl Site {
         Ok(site)
     }
 
-    fn lead(&self, site: &ShimSite) -> Result<Controller> {
+    fn lead(&self, site: &ShimSite, more: &[&str]) -> Result<Controller> {
         let dir = self.install_dir.display().to_string();
-        site.lead(&step_image(), &["--shim-install-dir", &dir])
+        site.lead(&step_image(), &[&["--shim-install-dir", &dir], more].concat())
     }
 
     /// Serves an archive; its URL and digest.
@@ -88,6 +89,9 @@ impl Site {
 impl Drop for Site {
     fn drop(&mut self) {
         let testbed = Testbed::get();
+        // First who runs by them: nothing takes such pods away when their shim is gone.
+        let pods = ["delete", "pods", "--all-namespaces", "--wait", "--timeout=60s", "-l"];
+        let _ = testbed.kubectl(&[&pods[..], &[&format!("{SELECT}=yes")]].concat());
         for name in &self.names {
             let free = r#"{"metadata":{"finalizers":null}}"#;
             let _ = testbed.kubectl(&["patch", "shim", name, "--type=merge", "-p", free]);
@@ -225,7 +229,7 @@ fn installed(name: &str, controller: &Controller) -> Result<()> {
 /// Starts a pod with this class, and waits until it has said where it is.
 fn runs(namespace: &Namespace, pod: &str, class: &str) -> Result<()> {
     namespace.apply(json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod},
+        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": pod, "labels": {SELECT: "yes"}},
         "spec": {
             "runtimeClassName": class, "restartPolicy": "Never", "terminationGracePeriodSeconds": 0,
             "containers": [{
@@ -266,7 +270,7 @@ fn shim_jobs_bring_a_shim_to_a_real_node_and_take_it_away_without_a_trace() -> R
     let (testbed, site) = (Testbed::get(), ShimSite::new()?);
     let own = Site::new(&[name])?;
     let namespace = Namespace::new("shim-jobs")?;
-    let controller = own.lead(&site)?;
+    let controller = own.lead(&site, &[])?;
     let cri = Cri::at(&testbed.containerd_socket)?;
     let program = std::fs::read(testbed.containerd.with_file_name("containerd-shim-runc-v2"))?;
     let (before, since, first) = (own.traces()?, ready_since()?, containerd()?);
@@ -319,4 +323,84 @@ fn shim_jobs_bring_a_shim_to_a_real_node_and_take_it_away_without_a_trace() -> R
     ensure!(!metadata.contains(name), "{metadata}");
     assert_eq!(ready_since()?, since, "the node was ready all the time");
     Ok(())
+}
+
+/// An operator's own way to start containerd again, with much that a kubelet would make something else of; each time is
+/// written down.
+fn restart_command(log: &Path) -> String {
+    format!(
+        "for one in /proc/[0-9]*; do \
+           if [ \"$(tr '\\0' ' ' < $one/cmdline | cut -d ' ' -f 1)\" = {} ]; then kill ${{one##*/}}; fi; \
+         done; echo $$ >> {}",
+        Testbed::get().containerd.display(),
+        log.display()
+    )
+}
+
+#[test]
+fn shim_jobs_of_two_shims_take_turns_and_what_drifted_is_repaired() -> Result<()> {
+    let (one, two) = ("e2e-one", "e2e-two");
+    let (testbed, site) = (Testbed::get(), ShimSite::new()?);
+    let own = Site::new(&[one, two])?;
+    let namespace = Namespace::new("shim-jobs")?;
+    let restarts = tempfile::NamedTempFile::new()?;
+    let controller =
+        own.lead(&site, &["--shim-restart-command", &restart_command(restarts.path())])?;
+    let restarted =
+        || Ok::<_, anyhow::Error>(std::fs::read_to_string(restarts.path())?.lines().count());
+    let cri = Cri::at(&testbed.containerd_socket)?;
+    let program = std::fs::read(testbed.containerd.with_file_name("containerd-shim-runc-v2"))?;
+    let before = own.traces()?;
+    let archives = [(one, "1"), (two, "22")]
+        .map(|(name, more)| (name, [&program[..], more.as_bytes()].concat()));
+    let [(_, first), (_, second)] = &archives;
+
+    // Both at once: one Job after the other, and a restart for each.
+    for (name, program) in &archives {
+        testbed.apply(&shim(name, &own.archive(name, name, program)?))?;
+    }
+    for name in [one, two] {
+        installed(name, &controller)?;
+        runs(&namespace, name, name)?;
+    }
+    assert_eq!(own.running(), BTreeSet::from([hex(first), hex(second)]));
+    assert_eq!(restarted()?, 2, "{}", controller.log());
+
+    // Somebody takes away what makes it a program, and the machine is started again.
+    let placed = own.install_dir.join(two).join(hex(second)).join(format!("containerd-shim-{two}"));
+    let mode = || Ok::<_, anyhow::Error>(std::fs::metadata(&placed)?.permissions().mode() & 0o777);
+    std::fs::set_permissions(&placed, std::fs::Permissions::from_mode(0o644))?;
+    let boot = json!({"status": {"nodeInfo": {"bootID": "e2e"}}}).to_string();
+    let patch = ["patch", "node", &testbed.node, "--subresource=status", "--type=strategic", "-p"];
+    let repaired = wait_for("the program to be one again", PATIENCE, || {
+        // The kubelet knows better, and says so every now and then.
+        testbed.kubectl(&[&patch[..], &[&boot]].concat())?;
+        ensure!(mode()? == 0o755, "{:o}", mode()?);
+        Ok(())
+    });
+    repaired.with_context(|| format!("{}\n{}", jobs(), controller.log()))?;
+    installed(two, &controller)?;
+    assert_eq!(restarted()?, 2, "nothing that containerd reads has changed");
+
+    // One goes, and comes and goes before it is there; the other stays as it is.
+    namespace.kubectl(&["delete", "pod", one, "--wait=true"])?;
+    goes(one, &controller)?;
+    testbed.apply(&shim(one, &own.archive("again", one, first)?))?;
+    wait_for("a Job", PATIENCE, || {
+        let label = format!("spinkube.dev/shimName={one},spinkube.dev/operation=install");
+        let jobs = testbed.kubectl_json(&["-n", ShimSite::JOBS, "get", "jobs", "-l", &label])?;
+        let running = |job: &Value| job["status"]["active"] == 1;
+        ensure!(jobs["items"].as_array().is_some_and(|all| all.iter().any(running)), "{jobs}");
+        Ok(())
+    })?;
+    goes(one, &controller)?;
+    let known = cri.handlers()?;
+    ensure!(!known.contains(one) && known.contains(two), "{known:?}");
+    ensure!(!own.install_dir.join(one).exists(), "something is left of it");
+    assert_eq!(namespace.kubectl_json(&["get", "pod", two])?["status"]["phase"], "Running");
+
+    namespace.kubectl(&["delete", "pod", two, "--wait=true"])?;
+    goes(two, &controller)?;
+    assert_eq!(own.traces()?, before, "byte for byte as it was");
+    ready_since().map(drop)
 }
