@@ -33,8 +33,14 @@ const STEPS: &[Step] = &[
     Step { name: "clippy", of: Only::Checks, run: clippy },
     Step { name: "deny", of: Only::Checks, run: deny },
     Step { name: "docs", of: Only::Checks, run: docs },
-    Step { name: "test", of: Only::Suites, run: || xtask("test") },
-    Step { name: "e2e", of: Only::Suites, run: || xtask("e2e") },
+    Step { name: "test", of: Only::Suites, run: || xtask(&["test"]) },
+    Step { name: "e2e", of: Only::Suites, run: || xtask(&["e2e"]) },
+    // The same node on the next containerd; only what has to do with it.
+    Step {
+        name: "e2e on 2",
+        of: Only::Suites,
+        run: || xtask(&["e2e", "--containerd=2", "shim_jobs"]),
+    },
 ];
 
 /// Runs every step even after one failed: one run tells everything.
@@ -83,8 +89,8 @@ fn deny() -> Result<()> {
     call(Command::new(program).args(["check", "bans", "licenses", "sources"]))
 }
 
-fn xtask(chore: &str) -> Result<()> {
-    call(Command::new(std::env::current_exe().context("where am I")?).arg(chore))
+fn xtask(chore: &[&str]) -> Result<()> {
+    call(Command::new(std::env::current_exe().context("where am I")?).args(chore))
 }
 
 fn cargo(args: &[&str], env: &[(&str, &str)]) -> Result<()> {

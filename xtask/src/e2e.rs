@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::program::{AGENT, CONTROLLER, INIT, PORTOLAN, STEPS, VERIFIER, build_together};
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
-use crate::testbed::{Cache, Missing, Use, ensure, up};
+use crate::testbed::{Cache, Missing, Runtime, Use, ensure, up};
 use crate::{step_image, suite};
 
 #[derive(Debug, clap::Args)]
@@ -17,6 +17,9 @@ pub(crate) struct Args {
     /// Leave the cluster up; the next run finds it (`cargo xtask testbed down` ends it)
     #[arg(long)]
     keep: bool,
+    /// Which containerd the node runs on
+    #[arg(long, value_enum, default_value_t)]
+    containerd: Runtime,
     /// Only tests whose name contains one of these
     filter: Vec<String>,
 }
@@ -27,7 +30,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
     // A second run would find the cluster of the first, and lose it half way.
     let lock = cache.lock("e2e")?;
     let mut phases = Phases::default();
-    let tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
+    let mut tools = phases.time("parts", || ensure(Use::E2e, Missing::Fails))?;
+    args.containerd.choose(&mut tools)?;
     let programs = phases.time("build programs", || {
         // The verifier has what the library of that name is without in these.
         let [portolan, agent, controller] = build_together([PORTOLAN, AGENT, CONTROLLER], &[])?;

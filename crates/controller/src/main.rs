@@ -9,6 +9,7 @@ use clap::Parser;
 use portolan_controller::Settings;
 use portolan_controller::shims::{Amount, Settings as ShimSettings};
 use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
+use portolan_shim::node::request::host_path;
 use portolan_shim::resolve::{Policy, Requirement};
 use tokio_util::sync::CancellationToken;
 
@@ -79,6 +80,12 @@ struct ShimArgs {
     /// A ConfigMap of variables for downloads, such as proxies and retries
     #[arg(long, value_name = "NAME", env = "PORTOLAN_SHIM_CONFIG_MAP")]
     shim_config_map: Option<String>,
+    /// Where shims are kept on nodes [default: /opt/rcm]. To be changed while no Shim is there
+    #[arg(long, value_name = "PATH", value_parser = host_path, env = "PORTOLAN_SHIM_INSTALL_DIR")]
+    shim_install_dir: Option<String>,
+    /// How containerd is started again on nodes, as a line for their shell, where the installer cannot find out
+    #[arg(long, value_name = "COMMAND", env = "PORTOLAN_SHIM_RESTART_COMMAND")]
+    shim_restart_command: Option<String>,
     /// How long a Job may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(i64).range(30..), env = "PORTOLAN_SHIM_DEADLINE")]
     shim_deadline: i64,
@@ -125,6 +132,8 @@ fn start(args: Args) -> anyhow::Result<()> {
         image: args.shims.shim_image.unwrap_or_else(|| args.step_image.clone()),
         service_account: args.shims.shim_service_account,
         config_map: args.shims.shim_config_map,
+        install_dir: args.shims.shim_install_dir,
+        restart_command: args.shims.shim_restart_command,
         deadline_seconds: args.shims.shim_deadline,
         ttl_seconds: args.shims.shim_job_ttl,
         max_in_flight: args.shims.shim_max_in_flight,

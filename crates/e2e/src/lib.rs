@@ -11,6 +11,7 @@
 //! - [`Verifier`]: `portolan-verifier` in the cluster, as it is shipped; [`Forward`]: a service's
 //!   port on the host
 //! - [`BuildSite`], [`ShimSite`]: `portolan-controller` with the roles that are shipped, and what runs become
+//! - [`shim_archive`], [`FileServer`]: shims to install; [`Cri`]: a runtime, asked as a kubelet does
 //! - [`Layer`], [`write_image`]: an image entry by entry; [`Mount`], [`read_tree`]: what the kernel
 //!   sees in a disk
 //! - [`program_image`]: a program of ours as an image for pods
@@ -26,6 +27,7 @@ mod namespace;
 mod process;
 mod program;
 mod registry;
+mod shims;
 mod testbed;
 mod tree;
 mod verifier;
@@ -41,6 +43,7 @@ pub use namespace::Namespace;
 pub use process::{Output, Running, free_port, run, run_with_input};
 pub use program::program_image;
 pub use registry::{Registry, RegistryKind};
+pub use shims::{Cri, CriPod, FileServer, programs_below, shim_archive};
 pub use testbed::{
     RegistryAddresses, Testbed, portolan, portolan_agent, portolan_controller, portolan_init,
     portolan_verifier, step_image, tool,

@@ -41,7 +41,9 @@ pub struct Testbed {
     pub registry: RegistryAddresses,
     /// Reference, as pods pull it, of each image part: `busybox-image`, …
     pub images: BTreeMap<String, String>,
-    /// The node's containerd.
+    /// The program of the node's containerd, with its shim beside it.
+    pub containerd: PathBuf,
+    /// Where it answers.
     pub containerd_socket: PathBuf,
     /// A folder `HOST:PORT/hosts.toml` in here tells the node's containerd how to reach a
     /// registry. It is read at every pull.

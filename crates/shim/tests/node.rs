@@ -7,7 +7,7 @@ mod support;
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -75,34 +75,54 @@ async fn n1_a_running_program_is_no_hindrance_and_stays_while_it_runs() {
 #[tokio::test]
 async fn n2_what_is_written_down_is_what_is_there() {
     let Some(mount) = Mount::tmpfs(300_000) else { return };
-    fs::create_dir_all(mount.0.path().join("etc/containerd")).unwrap();
-    fs::write(mount.0.path().join(MAIN), "version = 2\n").unwrap();
-    let before = support::snapshot(mount.0.path());
-    let node = support::node(mount.0.path());
+    fs::create_dir_all(mount.path.join("etc/containerd")).unwrap();
+    fs::write(mount.path.join(MAIN), "version = 2\n").unwrap();
+    let before = support::snapshot(&mount.path);
+    let node = support::node(&mount.path);
     let assets = Tree::assets("spin", &program(1, 600_000));
     let source = Source::Assets(assets.path().to_owned());
     let outcome = install(&node, &wanted("spin"), &source, &Quiet).await;
     assert_eq!(outcome.report.reason, Some(Reason::HostTrouble), "{}", outcome.report.message);
     assert!(outcome.report.message.contains("No space left"), "{}", outcome.report.message);
-    assert_eq!(support::snapshot(mount.0.path()), before, "a full disk leaves nothing half done");
+    assert_eq!(support::snapshot(&mount.path), before, "a full disk leaves nothing half done");
     let assets = Tree::assets("spin", &program(1, 1000));
     let source = Source::Assets(assets.path().to_owned());
     ok(install(&node, &wanted("spin"), &source, &Quiet).await);
 }
 
+/// There is room for the program, and none for the configuration.
+#[tokio::test]
+async fn a_disk_that_is_full_where_the_configuration_is_leaves_the_node_as_it_was() {
+    let tree = Tree::empty();
+    fs::create_dir_all(tree.path("etc/containerd")).unwrap();
+    let Some(_etc) = Mount::at(tree.path("etc/containerd"), 16 << 10) else { return };
+    tree.write(MAIN, "version = 2\n");
+    let mut filled = fs::File::create(tree.path("etc/containerd/filled")).unwrap();
+    while std::io::Write::write_all(&mut filled, &[1; 1024]).is_ok() {}
+    drop(filled);
+    let before = tree.snapshot();
+    let outcome = tree.install("spin", &program(1, 1000)).await;
+    assert_eq!(outcome.report.reason, Some(Reason::HostTrouble), "{}", outcome.report.message);
+    assert!(outcome.report.message.contains("No space left"), "{}", outcome.report.message);
+    assert_eq!(tree.snapshot(), before, "nothing is left of it, the program neither");
+    fs::remove_file(tree.path("etc/containerd/filled")).unwrap();
+    ok(tree.install("spin", &program(1, 1000)).await);
+    assert!(tree.read(MAIN).contains("runtimes.spin]"));
+}
+
 #[tokio::test]
 async fn a_host_that_is_read_only_is_said_to_be_that() {
     let Some(mount) = Mount::tmpfs(3_000_000) else { return };
-    fs::create_dir_all(mount.0.path().join("etc/containerd")).unwrap();
-    fs::write(mount.0.path().join(MAIN), "version = 2\n").unwrap();
+    fs::create_dir_all(mount.path.join("etc/containerd")).unwrap();
+    fs::write(mount.path.join(MAIN), "version = 2\n").unwrap();
     mount.run(&["-o", "remount,ro"]);
     let assets = Tree::assets("spin", &program(1, 1000));
     let source = Source::Assets(assets.path().to_owned());
-    let outcome = install(&support::node(mount.0.path()), &wanted("spin"), &source, &Quiet).await;
+    let outcome = install(&support::node(&mount.path), &wanted("spin"), &source, &Quiet).await;
     assert_eq!(outcome.report.reason, Some(Reason::HostTrouble), "{}", outcome.report.message);
     assert!(outcome.report.message.contains("Read-only"), "{}", outcome.report.message);
     mount.run(&["-o", "remount,rw,noexec"]);
-    let outcome = install(&support::node(mount.0.path()), &wanted("spin"), &source, &Quiet).await;
+    let outcome = install(&support::node(&mount.path), &wanted("spin"), &source, &Quiet).await;
     assert_eq!(outcome.report.reason, Some(Reason::NodeNotSupported), "{}", outcome.report.message);
     assert!(outcome.report.message.contains("noexec"), "{}", outcome.report.message);
 }
@@ -556,26 +576,38 @@ async fn a_configuration_behind_a_link_is_edited_where_it_is() {
 }
 
 /// A small file system, gone when dropped.
-struct Mount(tempfile::TempDir);
+struct Mount {
+    path: PathBuf,
+    /// The directory, where it is there for this alone.
+    own: Option<tempfile::TempDir>,
+}
 
 impl Mount {
     fn tmpfs(bytes: usize) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut mount = Self::at(dir.path().to_owned(), bytes)?;
+        mount.own = Some(dir);
+        Some(mount)
+    }
+
+    fn at(path: PathBuf, bytes: usize) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             println!("SKIPPED: it mounts a small tmpfs, which needs root");
             return None;
         }
-        let mount = Self(tempfile::tempdir().unwrap());
+        let mount = Self { path, own: None };
         mount.run(&["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]);
         Some(mount)
     }
 
     fn run(&self, args: &[&str]) {
-        assert!(Command::new("mount").args(args).arg(self.0.path()).status().unwrap().success());
+        assert!(Command::new("mount").args(args).arg(&self.path).status().unwrap().success());
     }
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.path).status();
+        drop(self.own.take());
     }
 }

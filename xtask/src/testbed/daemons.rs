@@ -10,7 +10,7 @@ use super::state::State;
 
 /// Nothing of the caller's environment but this reaches a daemon: a proxy setting, say, would send
 /// requests for the bridge's address elsewhere.
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 pub(crate) fn etcd(state: &State) -> Result<Daemon> {
     let client = format!("http://127.0.0.1:{}", state.ports.etcd);
@@ -38,11 +38,6 @@ pub(crate) fn registry(state: &State, which: &'static str) -> Result<Daemon> {
     let config = state.run_dir.join(format!("registry-{which}.yaml"));
     let name = if which == "cluster" { "registry-cluster" } else { "registry-loopback" };
     daemon(state, name, "docker-registry", vec!["serve".into(), config.display().to_string()])
-}
-
-pub(crate) fn containerd(state: &State) -> Result<Daemon> {
-    let config = state.run_dir.join("containerd.toml").display().to_string();
-    daemon(state, "containerd", "containerd", vec!["--config".into(), config])
 }
 
 pub(crate) fn apiserver(state: &State) -> Result<Daemon> {
@@ -133,7 +128,12 @@ pub(crate) fn kubelet(state: &State) -> Result<Daemon> {
     )
 }
 
-fn daemon(state: &State, name: &'static str, tool: &str, args: Vec<String>) -> Result<Daemon> {
+pub(super) fn daemon(
+    state: &State,
+    name: &'static str,
+    tool: &str,
+    args: Vec<String>,
+) -> Result<Daemon> {
     let env =
         BTreeMap::from([("PATH", PATH.to_owned()), ("HOME", state.run_dir.display().to_string())]);
     Ok(Daemon { name, program: state.tool(tool)?.to_owned(), args, env })

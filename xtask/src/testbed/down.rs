@@ -54,9 +54,9 @@ pub(crate) fn clear(cache: &Cache) -> Result<()> {
     if let Some(state) = &state {
         restore_kernel(state);
         binfmt::disable(&state.binfmt);
-        for dir in &state.absent {
+        for path in &state.absent {
             // Refused if someone else has put something there since, and rightly so.
-            let _ = fs::remove_dir(dir);
+            let _ = if path.is_dir() { fs::remove_dir(path) } else { fs::remove_file(path) };
         }
     }
     remove_dir(run_dir)
@@ -74,17 +74,33 @@ fn keep_logs(from: &Path, to: &Path) -> Result<()> {
 /// runc knows its containers from its own folder, ends all their processes and removes their
 /// control groups.
 fn remove_containers(run_dir: &Path) -> Result<()> {
-    let root = run_dir.join("runc").join("k8s.io");
-    if !root.is_dir() {
-        return Ok(());
-    }
-    let runc = find::installed("runc", None, parts::Accepts::Any)
-        .context("runc is gone, and containers it started may still run: install it again")?;
-    let root = format!("--root={}", root.display());
-    for id in output(&runc, &[&root, "list", "--quiet"])?.split_whitespace() {
-        run(&runc, &[&root, "delete", "--force", id])?;
+    for root in [run_dir.join("runc/k8s.io"), PathBuf::from(OTHERS_RUNC)] {
+        if !root.is_dir() {
+            continue;
+        }
+        let runc = find::installed("runc", None, parts::Accepts::Any)
+            .context("runc is gone, and containers it started may still run: install it again")?;
+        let root = format!("--root={}", root.display());
+        for id in containers(&output(&runc, &[&root, "list", "--format=json"])?, run_dir)? {
+            run(&runc, &[&root, "delete", "--force", &id])?;
+        }
     }
     Ok(())
+}
+
+/// Where runc has the containers of runtimes that say nothing of it, as those that shims bring; others may have
+/// theirs there.
+const OTHERS_RUNC: &str = "/run/containerd/runc/k8s.io";
+
+/// Which of the containers that runc lists are of our pods: those whose bundle is in our folder.
+fn containers(listed: &str, run_dir: &Path) -> Result<Vec<String>> {
+    let all: Option<Vec<serde_json::Value>> =
+        serde_json::from_str(listed).context("what runc lists")?;
+    let is_ours = |one: &&serde_json::Value| {
+        one["bundle"].as_str().is_some_and(|b| Path::new(b).starts_with(run_dir))
+    };
+    let ids = all.iter().flatten().filter(is_ours).filter_map(|one| one["id"].as_str());
+    Ok(ids.map(str::to_owned).collect())
 }
 
 /// Files outside the run folder whose places containerd, libcni and the kubelet do not let us
@@ -93,8 +109,7 @@ fn remove_leftovers(run_dir: &Path) {
     let bundles = list(&run_dir.join("containerd/state/io.containerd.runtime.v2.task/k8s.io"));
     for bundle in &bundles {
         // The socket of its shim.
-        let address = fs::read_to_string(bundle.join("address")).unwrap_or_default();
-        if let Some(socket) = address.trim().strip_prefix("unix://") {
+        if let Some(socket) = shim_address(bundle).trim().strip_prefix("unix://") {
             let _ = fs::remove_file(socket);
         }
     }
@@ -114,6 +129,16 @@ fn remove_leftovers(run_dir: &Path) {
     if refused {
         let _ = fs::remove_file(up::DEVICE_SOCKET);
     }
+}
+
+/// Where a shim answers: containerd 1 writes it down as it is, containerd 2 among other things.
+fn shim_address(bundle: &Path) -> String {
+    let plain = fs::read_to_string(bundle.join("address"));
+    plain.unwrap_or_else(|_| {
+        let text = fs::read(bundle.join("bootstrap.json")).unwrap_or_default();
+        let told: serde_json::Value = serde_json::from_slice(&text).unwrap_or_default();
+        told["address"].as_str().unwrap_or_default().to_owned()
+    })
 }
 
 /// Which of libcni's files, `NETWORK-CONTAINER-INTERFACE`, are of our pods: those of our network,
@@ -184,6 +209,25 @@ mod tests {
             "portolan-testbed",
         ];
         assert_eq!(cni_results(&names), ["portolan-testbed-aa-eth0", "cni-loopback-aa-lo"]);
+    }
+
+    #[test]
+    fn only_containers_of_our_pods_are_taken() {
+        let listed =
+            r#"[{"id":"a","bundle":"/c/run/x/a"},{"id":"b","bundle":"/c/runner/b"},{"id":"c"}]"#;
+        assert_eq!(containers(listed, Path::new("/c/run")).unwrap(), ["a"]);
+        assert!(containers("null", Path::new("/c/run")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn the_socket_of_a_shim_is_found_in_either_form() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(shim_address(dir.path()), "");
+        fs::write(dir.path().join("bootstrap.json"), r#"{"version":3,"address":"unix:///s/1"}"#)
+            .unwrap();
+        assert_eq!(shim_address(dir.path()), "unix:///s/1");
+        fs::write(dir.path().join("address"), "unix:///s/2").unwrap();
+        assert_eq!(shim_address(dir.path()), "unix:///s/2");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! - [`parts`]: the table: what, which version, how, for whom; a new part is a new row
 //! - [`build`]: finds ([`find`]), installs ([`apt`]) or makes ([`go`], [`image`], [`gathered`], [`kernel`]) each into the [`cache`]
-//! - [`up`]: starts [`daemons`] with [`config`] and [`credentials`] on [`net`], then [`tekton`] and [`gatekeeper`]
+//! - [`up`]: starts [`daemons`] and [`containerd`] with [`config`] and [`credentials`] on [`net`], then [`tekton`] and [`gatekeeper`]
 //! - [`down`]: takes all of it away; [`state`] and the marks of each [`process`] say what that is
 
 use std::io::Read as _;
@@ -15,6 +15,7 @@ pub(crate) mod build;
 pub(crate) mod cache;
 pub(crate) mod command;
 mod config;
+mod containerd;
 mod credentials;
 mod daemons;
 pub(crate) mod down;
@@ -38,6 +39,7 @@ use crate::step_image;
 
 pub(crate) use build::{Missing, ensure};
 pub(crate) use cache::Cache;
+pub(crate) use containerd::Runtime;
 pub(crate) use parts::Use;
 use parts::{PARTS, Part};
 use state::State;
@@ -62,7 +64,11 @@ enum Command {
         chore: Option<Use>,
     },
     /// Start the cluster (needs root)
-    Up,
+    Up {
+        /// Which containerd the node runs on
+        #[arg(long, value_enum, default_value_t)]
+        containerd: Runtime,
+    },
     /// Stop it and take everything away that it made
     Down,
     /// Say what runs
@@ -80,8 +86,9 @@ pub(crate) fn run(args: Args) -> Result<()> {
     let cache = Cache::of_user()?;
     match args.command {
         Command::Build { parts, all, chore } => build_command(&parts, all, chore),
-        Command::Up => {
-            let tools = ensure(Use::E2e, Missing::Fails)?;
+        Command::Up { containerd } => {
+            let mut tools = ensure(Use::E2e, Missing::Fails)?;
+            containerd.choose(&mut tools)?;
             let state = up::up(&cache, &tools)?;
             println!("\n{}", environment(&state));
             Ok(())

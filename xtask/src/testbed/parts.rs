@@ -241,6 +241,30 @@ pub(crate) const PARTS: &[Part] = &[
         Accepts::Versions { ask: &["--version"], starts: &["1.6.", "1.7.", "v1.7."] },
         &[E2e],
     ),
+    // The next one, whose configuration is another, and a client that asks as a kubelet does.
+    Part {
+        name: "containerd2",
+        version: "v2.4.2",
+        make: Make::Go {
+            module: "containerd2",
+            package: "github.com/containerd/containerd/v2/cmd/containerd",
+            set: &[],
+            accepts: Accepts::OnlyOurs,
+        },
+        uses: &[E2e],
+    },
+    Part {
+        name: "containerd2-shim",
+        version: "v2.4.2",
+        make: Make::Go {
+            module: "containerd2",
+            package: "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+            set: &[],
+            accepts: Accepts::OnlyOurs,
+        },
+        uses: &[E2e],
+    },
+    registry_tool("crictl", "v1.36.0", "sigs.k8s.io/cri-tools/cmd/crictl", &[E2e]),
     debian("runc", "runc", "1.1.5", Accepts::Any, &[E2e]),
     Part {
         name: "cni-bridge",

@@ -41,6 +41,8 @@ pub(crate) struct State {
     pub(crate) registry: Registry,
     /// Reference, as pods pull it, of each image part, by the part's name.
     pub(crate) images: BTreeMap<String, String>,
+    /// The node's containerd, with its shim beside it.
+    pub(crate) containerd: PathBuf,
     pub(crate) containerd_socket: PathBuf,
     /// A folder `HOST:PORT/hosts.toml` in here tells the node's containerd how to reach a registry.
     pub(crate) registry_hosts: PathBuf,
@@ -106,6 +108,7 @@ impl State {
             ports,
             images: images.collect(),
             registry,
+            containerd: run_dir.join("bin/containerd"),
             containerd_socket: run_dir.join("containerd.sock"),
             registry_hosts: run_dir.join("registry-hosts"),
             logs: run_dir.join("logs"),

@@ -15,7 +15,7 @@ use super::cache::Cache;
 use super::command::{output, run, wait};
 use super::process::{Daemon, Identity, start, tail};
 use super::state::{Ports, Process, State};
-use super::{binfmt, config, credentials, daemons, down, gatekeeper, net, tekton};
+use super::{binfmt, config, containerd, credentials, daemons, down, gatekeeper, net, tekton};
 
 /// On two busy cores the slowest step, the first start of the API server, takes about 15 s.
 const DEADLINE: Duration = Duration::from_secs(120);
@@ -33,6 +33,9 @@ const KERNEL: &[&str] = &[
 /// Folders whose place containerd, libcni and the kubelet do not let us choose, inner ones first.
 const OUTSIDE: &[&str] = &[
     "/run/containerd/s",
+    // Of runtimes that say nothing of their own, as those that shims bring.
+    "/run/containerd/runc/k8s.io",
+    "/run/containerd/runc",
     "/run/containerd",
     "/var/lib/cni/results",
     "/var/lib/cni",
@@ -40,6 +43,9 @@ const OUTSIDE: &[&str] = &[
     "/var/lib/kubelet",
     "/var/log/containers",
 ];
+
+/// What installers of shims take turns by.
+const LOCK: &str = "/run/portolan-node.lock";
 
 /// A kubelet empties the folder of this socket when it starts, so two on one machine do harm.
 pub(super) const DEVICE_SOCKET: &str = "/var/lib/kubelet/device-plugins/kubelet.sock";
@@ -99,7 +105,7 @@ fn outside() -> Vec<PathBuf> {
     let cgroups = Path::new("/sys/fs/cgroup");
     let hierarchies = down::list(cgroups).into_iter().chain([cgroups.to_owned()]);
     let parents = hierarchies.filter(|dir| dir.is_dir()).map(|dir| dir.join("k8s.io"));
-    OUTSIDE.iter().map(PathBuf::from).chain(parents).collect()
+    OUTSIDE.iter().chain([&LOCK]).map(PathBuf::from).chain(parents).collect()
 }
 
 fn free_ports() -> Result<Ports> {
@@ -142,6 +148,12 @@ fn steps(state: &mut State) -> Result<()> {
         fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
         fs::write(&path, text).with_context(|| format!("write {}", path.display()))?;
     }
+    for (link, program) in containerd::links(state)? {
+        let dir = link.parent().context("a link in the run folder")?;
+        fs::create_dir_all(dir).with_context(|| format!("create {}", dir.display()))?;
+        std::os::unix::fs::symlink(&program, &link)
+            .with_context(|| format!("link {} to {}", link.display(), program.display()))?;
+    }
     step("etcd");
     let etcd = format!("127.0.0.1:{}", state.ports.etcd);
     launch(state, daemons::etcd(state)?, |_| http_ok(&etcd, "/health"))?;
@@ -152,7 +164,7 @@ fn steps(state: &mut State) -> Result<()> {
         launch(state, daemons::registry(state, which)?, |_| http_ok(&address, "/v2/"))?;
     }
     step("containerd");
-    launch(state, daemons::containerd(state)?, |state| {
+    launch(state, containerd::supervised(state)?, |state| {
         UnixStream::connect(&state.containerd_socket).map(drop).context("connect")
     })?;
     step("kube-apiserver");

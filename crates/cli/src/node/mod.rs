@@ -6,6 +6,7 @@ use std::time::Duration;
 use portolan_shim::node::NodeError;
 use portolan_shim::node::install::{INSTALL_DIR, Node, Outcome, Restart};
 use portolan_shim::node::preset::Overrides;
+use portolan_shim::node::request::host_path;
 use portolan_shim::report::{Reason, Report};
 
 use crate::context;
@@ -39,10 +40,10 @@ pub(crate) struct Where {
     #[arg(long, value_name = "DIR", env = "HOST_ROOT", default_value = "/")]
     host_root: PathBuf,
     /// Where shims are kept on the host
-    #[arg(long, value_name = "PATH", default_value = INSTALL_DIR, value_parser = absolute)]
+    #[arg(long, value_name = "PATH", default_value = INSTALL_DIR, value_parser = host_path)]
     install_dir: String,
     /// containerd's configuration, as the host names it; found out where nothing is said
-    #[arg(long, value_name = "PATH", value_parser = absolute)]
+    #[arg(long, value_name = "PATH", value_parser = host_path)]
     config: Option<String>,
     /// The kind of node: default, kubeadm, k3s, rke2, k0s, microk8s, minikube, kind, custom
     #[arg(long, value_name = "PRESET")]
@@ -79,15 +80,6 @@ pub(crate) struct Telling {
 
 /// What a kubelet reads when a container has ended.
 const TERMINATION_LOG: &str = "/dev/termination-log";
-
-fn absolute(text: &str) -> Result<String, String> {
-    let plain = !text.split('/').any(|part| part == "..");
-    if text.len() > 1 && text.starts_with('/') && plain {
-        Ok(text.to_owned())
-    } else {
-        Err("give an absolute path of the host, without `..`".to_owned())
-    }
-}
 
 impl Where {
     fn node(&self, restarting: Option<&Restarting>) -> Node {

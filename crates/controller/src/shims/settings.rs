@@ -15,6 +15,10 @@ pub struct Settings {
     pub service_account: String,
     /// Variables for downloads, such as proxies and retries.
     pub config_map: Option<String>,
+    /// Where shims are kept on nodes, if not where the installer has them usually.
+    pub install_dir: Option<String>,
+    /// How the runtime is started again on nodes, if not as the installer finds out.
+    pub restart_command: Option<String>,
     /// How long a Job may take.
     pub deadline_seconds: i64,
     /// How long a Job stays when it is over.

@@ -33,6 +33,8 @@ pub(super) fn settings() -> Settings {
         max_failed: Amount::Percent(50),
         policy: Policy::default(),
         bare_labels: true,
+        install_dir: None,
+        restart_command: None,
         takeover: false,
         workers: 4,
     }

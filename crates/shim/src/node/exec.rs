@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
+use super::namespace;
 use super::root::HostRoot;
 
 /// Set for the process that enters a namespace: which one.
@@ -74,11 +75,8 @@ impl Context {
         if root.is_here() {
             return Self::Here;
         }
-        let namespace = root.dir().join("proc/1/ns/mnt");
-        let (there, own) =
-            (std::fs::read_link(&namespace), std::fs::read_link("/proc/self/ns/mnt"));
-        match (there, own) {
-            (Ok(there), Ok(own)) if there != own => Self::Namespace(namespace),
+        match (namespace::of_host(root.dir(), "mnt"), namespace::own("mnt")) {
+            (Some(there), Some(own)) if there.id != own => Self::Namespace(there.file),
             _ => Self::Files,
         }
     }

@@ -14,7 +14,7 @@
 //! | `config` | containerd's configuration: read as TOML, changed by owned blocks and files |
 //! | `upstream`, `retire` | what runtime-class-manager left; taken away |
 //! | `preset` | kinds of nodes, as data, and how one is known |
-//! | `exec` | programs of the host |
+//! | `exec`, `namespace` | programs of the host, and where they are run |
 //! | `restart`, `ready` | the runtime started again, and asked what it knows |
 //! | `obtain`, `settle`, `effect`, `progress` | the program had; a change made to hold, taken by the runtime or undone; how it went |
 //! | `install`, `uninstall`, `verify` | all of it together |
@@ -29,6 +29,7 @@ pub mod exec;
 pub mod fetch;
 pub mod install;
 mod lock;
+mod namespace;
 mod obtain;
 mod place;
 pub mod preset;

@@ -59,6 +59,12 @@ pub enum RequestError {
         /// As it was given, cut.
         text: String,
     },
+    /// No path of a host.
+    #[error("{path:?} is no absolute path of the host without `..`")]
+    Path {
+        /// As it was given, cut.
+        path: String,
+    },
 }
 
 fn hint(text: &str) -> &'static str {
@@ -98,6 +104,19 @@ impl Name {
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
+    }
+}
+
+/// A path of a host: absolute, and never up.
+///
+/// # Errors
+/// [`RequestError::Path`].
+pub fn host_path(path: &str) -> Result<String, RequestError> {
+    let plain = !path.split('/').any(|part| part == "..");
+    if path.len() > 1 && path.starts_with('/') && plain {
+        Ok(path.to_owned())
+    } else {
+        Err(RequestError::Path { path: cut(path) })
     }
 }
 

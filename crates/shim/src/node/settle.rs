@@ -145,8 +145,12 @@ impl Work<'_, '_> {
             self.check_first(changes, expect, &mut settled.warnings)?;
             let was_due = self.store.state.restart_due;
             self.remember(changes, owner)?;
-            for change in changes {
-                self.write(&change.path, change.after.as_deref())?;
+            if let Err(error) = self.write_all(changes) {
+                // As far as it can be; what cannot, the next run does.
+                if let Err(left) = self.undo(was_due) {
+                    tracing::warn!(error = portolan_core::causes::chain(&left), "not undone");
+                }
+                return Err(error.into());
             }
             if let Err(error) = self.check_after(changes, expect) {
                 self.undo(was_due)?;
@@ -203,12 +207,19 @@ impl Work<'_, '_> {
         write(self.store, path, text)
     }
 
+    fn write_all(&mut self, changes: &[Change]) -> Result<(), StateError> {
+        let mut each = changes.iter();
+        each.try_for_each(|change| self.write(&change.path, change.after.as_deref()))
+    }
+
     /// Puts back how files were. Where somebody has changed one meanwhile, only what is ours in it goes back.
     pub(super) fn undo(&mut self, restart_due: bool) -> Result<(), NodeError> {
         for saved in self.store.state.before.clone() {
             let now = self.store.root.read(&saved.path, MAX_FILE)?;
             let now = now.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
             match now.as_deref() {
+                // On a disk that is full, not even the same can be written.
+                now if now == saved.text.as_deref() => {}
                 now if is_untouched(&saved, now) => {
                     self.write(&saved.path, saved.text.as_deref())?
                 }
@@ -317,5 +328,33 @@ fn seen(dumped: Result<String, ExecError>, expect: Expect<'_>) -> Result<(), Con
     match handler_table(&document, version, handler) {
         Some(_) => Ok(()),
         None => Err(ConfigError::NotSeen { handler: handler.to_owned() }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What containerd says of a configuration that is only tried.
+    #[test]
+    fn a_configuration_that_containerd_refuses_or_does_not_see_is_told() {
+        let failed = |said: &str| ExecError::Failed {
+            program: "containerd".into(),
+            status: "exit status: 1".into(),
+            said: said.into(),
+        };
+        let known = Expect::Known("spin");
+        let refused = seen(Err(failed("unknown version 9")), known).unwrap_err();
+        assert!(matches!(&refused, ConfigError::Rejected { said } if said.contains("version 9")));
+        let table = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.spin]";
+        assert!(seen(Ok(format!("version = 3\n{table}\nruntime_type = 'x'\n")), known).is_ok());
+        for unseen in ["version = 3\n".to_owned(), format!("version = 2\n{table}\n")] {
+            let error = seen(Ok(unseen), known).unwrap_err();
+            assert!(matches!(error, ConfigError::NotSeen { .. }), "{error}");
+        }
+        assert!(seen(Ok("version = 3\n".to_owned()), Expect::Gone("spin")).is_ok());
+        // One that cannot be asked says nothing.
+        let late = ExecError::Late { program: "containerd".into(), limit: DUMP };
+        assert!(seen(Err(late), known).is_ok());
     }
 }

@@ -1,13 +1,14 @@
 //! containerd as it runs, from `/proc`.
 //!
 //! Any process may call itself containerd, and what is found here is run as root: only a process of root in
-//! the mount namespace of the host's first process is believed, and its program is the file that it runs.
+//! the host's mount namespace is believed, and its program is the file that it runs.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use crate::node::namespace;
 use crate::node::root::HostRoot;
 
 /// Of a command line.
@@ -42,11 +43,9 @@ pub fn daemons(root: &Path) -> Vec<Daemon> {
     pids.sort_unstable();
     // Where the host's own namespace cannot be seen, nobody can be told apart from a pod's process; on the host
     // itself it is ours.
-    let own =
-        || (root == Path::new("/")).then(|| fs::read_link("/proc/self/ns/mnt").ok()).flatten();
-    let Some(hosts) = fs::read_link(proc.join("1/ns/mnt")).ok().or_else(own) else {
-        return Vec::new();
-    };
+    let own = || (root == Path::new("/")).then(|| namespace::own("mnt")).flatten();
+    let hosts = namespace::of_host(root, "mnt").map(|namespace| namespace.id);
+    let Some(hosts) = hosts.or_else(own) else { return Vec::new() };
     pids.into_iter().filter_map(|pid| read(root, &hosts, pid)).collect()
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use globset::Glob;
 
 use super::exec::{Context, ExecError};
+use super::namespace;
 use super::preset::{Daemon, Preset, Site, daemons, running_all, running_for};
 use super::root::HostRoot;
 
@@ -290,9 +291,8 @@ pub fn act(
 
 /// TERM, which containerd ends cleanly on. It has no signal that makes it read its configuration.
 fn signal(root: &HostRoot, pid: u32) -> Result<(), RestartError> {
-    let link = |path: std::path::PathBuf| std::fs::read_link(path).ok();
-    let theirs = link(root.dir().join("proc/1/ns/pid"));
-    if theirs.is_none() || theirs != link("/proc/self/ns/pid".into()) {
+    let theirs = namespace::of_host(root.dir(), "pid").map(|namespace| namespace.id);
+    if theirs.is_none() || theirs != namespace::own("pid") {
         return Err(RestartError::OtherNumbers { pid });
     }
     let raw = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
