@@ -7,7 +7,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::BoxFuture;
 use http::{Method, Request};
@@ -44,9 +43,7 @@ impl Service<Request<Incoming>> for Front {
             return Box::pin(self.others.call(request));
         };
         let (app, believed) = (Arc::clone(&self.app), self.believed);
-        Box::pin(async move {
-            Ok(provide(&app, (shape, purpose, believed), request.map(Body::new)).await)
-        })
+        Box::pin(async move { Ok(provide(&app, (shape, purpose, believed), request).await) })
     }
 }
 

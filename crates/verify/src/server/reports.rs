@@ -60,10 +60,7 @@ impl Value {
     pub(super) fn write(&self, stamp: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Text(value) => text(out, value),
-            Self::Report(written) => {
-                out.extend_from_slice(stamp);
-                out.extend_from_slice(&written.rest);
-            }
+            Self::Report(written) => written.write(stamp, out),
         }
     }
 
@@ -85,6 +82,12 @@ impl Written {
         let whole = serde_json::to_vec(report).ok()?;
         let rest = whole.strip_prefix(b"{")?.into();
         Some(Self { rest, outcome, refused: refused.map(Box::new) })
+    }
+
+    /// Appends it; `stamp` is what [`Stamp::written`] wrote.
+    pub(super) fn write(&self, stamp: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(stamp);
+        out.extend_from_slice(&self.rest);
     }
 
     /// How many bytes it keeps.
