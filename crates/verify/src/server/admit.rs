@@ -25,7 +25,7 @@ pub(super) async fn admit(app: &App, believed: bool, request: Request) -> Respon
     let counted = Counted::new(&app.metrics, Call::Admission);
     let timeout = asked_for(request.uri().query())
         .map_or(app.timeouts.admission.0, |asked| asked.min(app.timeouts.admission.0));
-    let deadline = counted.2 + timeout.saturating_sub(app.timeouts.margin.0);
+    let deadline = counted.since + timeout.saturating_sub(app.timeouts.margin.0);
     let trace = trace(&app.trace_headers, request.headers());
     let read = match body::read(app, Coming::new(request.into_body()), deadline).await {
         Ok(held) => read(app, &held.bytes, deadline).await,

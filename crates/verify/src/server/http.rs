@@ -110,18 +110,22 @@ pub(super) fn json(status: u16, body: Vec<u8>) -> Response {
 }
 
 /// Counts a request to its end, also when whoever asked hangs up.
-pub(super) struct Counted<'a>(&'a Metrics, Call, pub(super) Instant);
+pub(super) struct Counted {
+    metrics: Arc<Metrics>,
+    call: Call,
+    pub(super) since: Instant,
+}
 
-impl<'a> Counted<'a> {
-    pub(super) fn new(metrics: &'a Metrics, call: Call) -> Self {
+impl Counted {
+    pub(super) fn new(metrics: &Arc<Metrics>, call: Call) -> Self {
         metrics.begin();
-        Self(metrics, call, Instant::now())
+        Self { metrics: Arc::clone(metrics), call, since: Instant::now() }
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.end(self.1, self.2.elapsed());
+        self.metrics.end(self.call, self.since.elapsed());
     }
 }
 

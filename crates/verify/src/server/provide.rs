@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::body::{self, Coming};
 use super::caches::{KeptAnswer, KeptRequest};
 use super::config::Mode;
-use super::http::{App, Counted, at_once, in_time, json, late, trace};
+use super::http::{self, App, Counted, in_time, json, late, trace};
 use super::metrics::{CacheName, Call};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape, up_to_value};
 use super::question::{Asked, Machines, Told};
@@ -28,37 +28,33 @@ use crate::report::repository;
 /// What a route is for, and whether who asks there is believed.
 pub(super) type Route = (Shape, Purpose, bool);
 
-/// Answers a request of Gatekeeper, in time.
-pub(super) async fn provide<B>(app: &App, asked: Route, request: Request<B>) -> Response
-where
-    B: Body<Data = Bytes, Error: Display + Send> + Unpin + Send,
-{
-    let (shape, purpose, _) = asked;
-    let (call, timeout) = match purpose {
-        Purpose::Verify => (Call::Verify, app.timeouts.verify.0),
-        Purpose::Mutate => (Call::Mutate, app.timeouts.mutate.0),
-    };
-    let counted = Counted::new(&app.metrics, call);
-    let deadline = counted.2 + (timeout - app.timeouts.margin.0);
-    let trace = trace(&app.trace_headers, request.headers());
-    let coming = Coming::new(request.into_body());
-    let known = coming.whole().and_then(|whole| again(app, asked, &trace, whole));
-    let answered = match known {
-        Some(answered) => Ok(answered),
-        // By its address: what needs no looking should not carry about what that takes.
-        None => Box::pin(look(app, asked, (&trace, deadline), coming)).await,
-    };
-    let answered = answered.unwrap_or_else(|refused| {
-        tracing::warn!(trace, error = refused.message, "a request was not answered");
-        provider::system_error(shape, refused)
-    });
-    let milliseconds = u64::try_from(counted.2.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::debug!(trace, ?purpose, status = answered.status, milliseconds, "answered");
-    json(answered.status, answered.body)
+/// A request of Gatekeeper, as it begins.
+pub(super) struct Begun<B: Body> {
+    route: Route,
+    counted: Counted,
+    trace: String,
+    coming: Coming<B>,
 }
 
-/// The answer to a request that was answered before, byte for byte the same, while nothing in it is over.
-/// Reading it and finding its keys would be most of the work.
+/// Answers at once what was answered before, byte for byte the same, while nothing in it is over.
+/// Reading it and finding its keys would be most of the work. What has to be looked at is given back.
+pub(super) fn at_once<B>(app: &App, route: Route, request: Request<B>) -> Result<Response, Begun<B>>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let call = match route.1 {
+        Purpose::Verify => Call::Verify,
+        Purpose::Mutate => Call::Mutate,
+    };
+    let counted = Counted::new(&app.metrics, call);
+    let trace = trace(&app.trace_headers, request.headers());
+    let coming = Coming::new(request.into_body());
+    match coming.whole().and_then(|whole| again(app, route, &trace, whole)) {
+        Some(answered) => Ok(tell(&trace, &counted, answered)),
+        None => Err(Begun { route, counted, trace, coming }),
+    }
+}
+
 fn again(
     app: &App,
     (shape, purpose, _): Route,
@@ -76,18 +72,36 @@ fn again(
     Some(provider::again(shape, &stamp, items, kept.bytes()))
 }
 
-async fn look<B>(
-    app: &App,
-    asked: Route,
-    (trace, deadline): (&str, Instant),
-    coming: Coming<B>,
-) -> Result<ProviderResponse, NotAnswered>
+/// Answers the rest, in time.
+pub(super) async fn provide<B>(app: &App, begun: Begun<B>) -> Response
 where
     B: Body<Data = Bytes, Error: Display> + Unpin,
 {
-    let held = body::read(app, coming, deadline).await?;
-    let keys = provider::read(&held.bytes, &app.limits)?;
-    Ok(answer(app, asked, (trace, deadline), (&held.bytes, keys)).await)
+    let Begun { route, counted, trace, coming } = begun;
+    let (shape, purpose, _) = route;
+    let timeout = match purpose {
+        Purpose::Verify => app.timeouts.verify.0,
+        Purpose::Mutate => app.timeouts.mutate.0,
+    };
+    let deadline = counted.since + (timeout - app.timeouts.margin.0);
+    let answered = match body::read(app, coming, deadline).await {
+        Err(refused) => Err(refused),
+        Ok(held) => match provider::read(&held.bytes, &app.limits) {
+            Err(refused) => Err(refused),
+            Ok(keys) => Ok(answer(app, route, (&trace, deadline), (&held.bytes, keys)).await),
+        },
+    };
+    let answered = answered.unwrap_or_else(|refused| {
+        tracing::warn!(trace, error = refused.message, "a request was not answered");
+        provider::system_error(shape, refused)
+    });
+    tell(&trace, &counted, answered)
+}
+
+fn tell(trace: &str, counted: &Counted, answered: ProviderResponse) -> Response {
+    let milliseconds = u64::try_from(counted.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(trace, status = answered.status, milliseconds, "answered");
+    json(answered.status, answered.body)
 }
 
 async fn answer(
@@ -138,7 +152,7 @@ async fn answer(
             told => told,
         }
     });
-    let told = at_once(answers).await;
+    let told = http::at_once(answers).await;
     write(told, keys)
 }
 
