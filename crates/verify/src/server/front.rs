@@ -17,7 +17,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
 use super::http::App;
-use super::provide::{Route, at_once, provide};
+use super::provide::{First, Route, first, provide};
 use super::provider::{Purpose, Shape};
 
 /// Answers Gatekeeper, and leaves the rest to a router.
@@ -65,9 +65,9 @@ impl Future for Answering {
         if let Self::New(new) = &mut *self
             && let Some((app, route, request)) = new.take()
         {
-            match at_once(&app, route, request) {
-                Ok(response) => return Poll::Ready(Ok(response)),
-                Err(begun) => {
+            match first(&app, route, request) {
+                First::Answer(response) => return Poll::Ready(Ok(response)),
+                First::Begun(begun) => {
                     let looking = async move { Ok(provide(&app, begun).await) };
                     *self = Self::Looking(Box::pin(looking));
                 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, timeout_at};
 use super::body::{self, Coming};
 use super::caches::{KeptAnswer, KeptRequest};
 use super::config::Mode;
-use super::http::{self, App, Counted, in_time, json, late, trace};
+use super::http::{App, Counted, at_once, in_time, json, late, trace};
 use super::metrics::{CacheName, Call};
 use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape, up_to_value};
 use super::question::{Asked, Machines, Told};
@@ -36,9 +36,15 @@ pub(super) struct Begun<B: Body> {
     coming: Coming<B>,
 }
 
-/// Answers at once what was answered before, byte for byte the same, while nothing in it is over.
-/// Reading it and finding its keys would be most of the work. What has to be looked at is given back.
-pub(super) fn at_once<B>(app: &App, route: Route, request: Request<B>) -> Result<Response, Begun<B>>
+/// What a request comes to when it is first looked at.
+pub(super) enum First<B: Body> {
+    Answer(Response),
+    Begun(Begun<B>),
+}
+
+/// Answers what was answered before, byte for byte the same, while nothing in it is over. Reading it and
+/// finding its keys would be most of the work. What has to be looked at is given back.
+pub(super) fn first<B>(app: &App, route: Route, request: Request<B>) -> First<B>
 where
     B: Body<Data = Bytes> + Unpin,
 {
@@ -50,8 +56,8 @@ where
     let trace = trace(&app.trace_headers, request.headers());
     let coming = Coming::new(request.into_body());
     match coming.whole().and_then(|whole| again(app, route, &trace, whole)) {
-        Some(answered) => Ok(tell(&trace, &counted, answered)),
-        None => Err(Begun { route, counted, trace, coming }),
+        Some(answered) => First::Answer(tell(&trace, &counted, answered)),
+        None => First::Begun(Begun { route, counted, trace, coming }),
     }
 }
 
@@ -84,18 +90,32 @@ where
         Purpose::Mutate => app.timeouts.mutate.0,
     };
     let deadline = counted.since + (timeout - app.timeouts.margin.0);
+    let came_late = coming.whole().is_none();
     let answered = match body::read(app, coming, deadline).await {
         Err(refused) => Err(refused),
-        Ok(held) => match provider::read(&held.bytes, &app.limits) {
-            Err(refused) => Err(refused),
-            Ok(keys) => Ok(answer(app, route, (&trace, deadline), (&held.bytes, keys)).await),
-        },
+        Ok(held) => {
+            let known = came_late.then(|| again(app, route, &trace, &held.bytes)).flatten();
+            match known {
+                Some(answered) => Ok(answered),
+                None => look(app, route, (&trace, deadline), &held.bytes).await,
+            }
+        }
     };
     let answered = answered.unwrap_or_else(|refused| {
         tracing::warn!(trace, error = refused.message, "a request was not answered");
         provider::system_error(shape, refused)
     });
     tell(&trace, &counted, answered)
+}
+
+async fn look(
+    app: &App,
+    route: Route,
+    (trace, until): (&str, Instant),
+    body: &[u8],
+) -> Result<ProviderResponse, NotAnswered> {
+    let keys = provider::read(body, &app.limits)?;
+    Ok(answer(app, route, (trace, until), (body, keys)).await)
 }
 
 fn tell(trace: &str, counted: &Counted, answered: ProviderResponse) -> Response {
@@ -152,7 +172,7 @@ async fn answer(
             told => told,
         }
     });
-    let told = http::at_once(answers).await;
+    let told = at_once(answers).await;
     write(told, keys)
 }
 
