@@ -20,14 +20,17 @@ const BODY_TIME: Duration = Duration::from_secs(3);
 /// A body, and what of it came with the head. Most came as a whole.
 pub(super) struct Coming<B: Body> {
     body: B,
+    /// At least so many bytes, before anything came.
+    announced: u64,
     /// None: nothing is there yet.
     first: Option<Option<Result<Frame<Bytes>, B::Error>>>,
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Coming<B> {
     pub(super) fn new(mut body: B) -> Self {
+        let announced = body.size_hint().lower();
         let first = body.frame().now_or_never();
-        Self { body, first }
+        Self { body, announced, first }
     }
 
     /// All of it, if it is there. Not to be kept: it may be a part of something larger.
@@ -57,13 +60,13 @@ pub(super) async fn read<B>(
 where
     B: Body<Data = Bytes, Error: Display> + Unpin,
 {
-    let Coming { mut body, first: mut next } = coming;
+    let Coming { mut body, announced, first: mut next } = coming;
     let limit = app.limits.body_bytes;
     let too_long = || {
         let what = format!("the body has more than {limit} bytes (limits.body_bytes)");
         NotAnswered::new(413, what)
     };
-    if body.size_hint().lower() > limit as u64 {
+    if announced > limit as u64 {
         return Err(too_long());
     }
     let until = until.min(Instant::now() + BODY_TIME);
