@@ -53,6 +53,7 @@ impl Service<Request<Incoming>> for Front {
 
 /// A request that is being answered. The body is there when it is first polled, so what is known is
 /// told then, without a place in memory for what looking would take.
+#[allow(clippy::large_enum_variant, reason = "a box for each request is what this does without")]
 pub(super) enum Answering {
     New(Option<(Arc<App>, Route, Request<Incoming>)>),
     Looking(BoxFuture<'static, Result<Response, Infallible>>),
