@@ -1,55 +1,10 @@
 //! Whatever a JWS envelope is, it is judged; accepted is only what the recorded signers signed.
 #![no_main]
 
-use std::sync::LazyLock;
+mod notation;
 
 use libfuzzer_sys::fuzz_target;
-use portolan_core::Descriptor;
-use portolan_verify::authority::{Authority as _, Judgement};
-use portolan_verify::evidence::{Carrier, Content, Evidence};
-use portolan_verify::notation::{JWS, NotationAuthority, TrustPolicies, TrustStores};
-use portolan_verify::subject::{Kind, Subject};
-
-/// With and without a clock.
-const POLICY: &str = r#"{"version": "1.0", "trustPolicies": [
-    {"name": "plain", "registryScopes": ["a.example/plain"],
-     "signatureVerification": {"level": "strict"}, "trustStores": ["ca:root"],
-     "trustedIdentities": ["x509.subject: C=US, ST=WA, O=Portolan Fixtures"]},
-    {"name": "clock", "registryScopes": ["a.example/clock"],
-     "signatureVerification": {"level": "strict"}, "trustStores": ["ca:root", "tsa:clock"],
-     "trustedIdentities": ["*"]}]}"#;
-
-static AUTHORITIES: LazyLock<Vec<NotationAuthority>> = LazyLock::new(|| {
-    let mut stores = TrustStores::new();
-    for (store, bytes) in [
-        ("ca:root", &include_bytes!("../../fixtures/notation/root.crt")[..]),
-        ("tsa:clock", &include_bytes!("../../fixtures/notation/tsa-root.crt")[..]),
-    ] {
-        stores.add_certificates(store.parse().expect("a store"), bytes).expect("certificates");
-    }
-    let policies = TrustPolicies::parse(POLICY.as_bytes()).expect("a policy");
-    let authority = |scope| {
-        let policy = policies.for_repository(scope).expect("a statement").clone();
-        NotationAuthority::new(policy, stores.clone()).expect("the stores are there")
-    };
-    vec![authority("a.example/plain"), authority("a.example/clock")]
-});
-
-static SUBJECT: LazyLock<Subject> = LazyLock::new(|| {
-    let recorded = include_bytes!("../../fixtures/notation/subject.json");
-    let descriptor: Descriptor = serde_json::from_slice(recorded).expect("a descriptor");
-    Subject { descriptor, kind: Kind::Manifest, platform: None }
-});
-
-fn accepts(bytes: &[u8]) -> bool {
-    let content = Content::Notation { media_type: JWS.to_owned(), envelope: bytes.to_vec().into() };
-    let artifact = SUBJECT.descriptor.digest;
-    let evidence = Evidence { artifact, carrier: Carrier::Referrer, content };
-    let now = "2026-11-17T13:00:00Z".parse().expect("a time");
-    AUTHORITIES.iter().any(|authority| {
-        matches!(authority.judge(&SUBJECT, &evidence, now), Some(Judgement::Accepted(_)))
-    })
-}
+use portolan_verify::notation::JWS;
 
 const RECORDED: [&str; 2] = [
     include_str!("../../fixtures/notation/P-256.jws"),
@@ -57,7 +12,7 @@ const RECORDED: [&str; 2] = [
 ];
 
 fuzz_target!(|bytes: &[u8]| {
-    if accepts(bytes) {
+    if notation::accepts(JWS, bytes) {
         let read = |text: &[u8]| -> serde_json::Value {
             serde_json::from_slice(text).expect("what is accepted is JSON")
         };

@@ -1,5 +1,5 @@
-//! The verifier in the cluster, deployed from `deploy/verifier` as a user would: with a certificate,
-//! a key and a policy of this run's own, and its image from the cluster's registry.
+//! The verifier in the cluster, deployed from `deploy/verifier` as a user would: with a key and a
+//! policy of this run's own, a certificate of its own making, and its image from the cluster's registry.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -21,9 +21,6 @@ const NAMESPACE: &str = "portolan-system";
 const NAME: &str = "portolan-verifier";
 /// Where Gatekeeper asks: a port of the shipped Service.
 const GATEKEEPER_PORT: u16 = 6001;
-
-/// The certificate is for the names under which Gatekeeper and API servers know the Service.
-const NAMES: &str = "subjectAltName=DNS:portolan-verifier.portolan-system,DNS:portolan-verifier.portolan-system.svc";
 
 /// Who must have signed what: all of it, by this run's key, for machines like the verifier's where
 /// a pod says nothing.
@@ -61,7 +58,6 @@ impl Verifier {
     fn deploy() -> Result<Self> {
         let testbed = Testbed::get();
         let verifier = Self { dir: testbed.scratch("verifier")?, turn: RwLock::new(()) };
-        verifier.make_certificates()?;
         let key = verifier.file("release");
         succeed(
             portolan()
@@ -90,6 +86,11 @@ impl Verifier {
         Forward::start(testbed.bridge_address, NAMESPACE, NAME, GATEKEEPER_PORT)?;
         // One node has room for both, but two programs that start take longer than one.
         verifier.scale(1)?;
+        // It answers, so it has made its certificate.
+        let secret = ["get", "secret", "portolan-verifier-tls", "--namespace", NAMESPACE];
+        let authority = ["-o", "go-template={{index .data \"ca.crt\" | base64decode}}"];
+        let authority = testbed.kubectl(&[&secret[..], &authority].concat())?;
+        std::fs::write(verifier.authority(), authority)?;
         Ok(verifier)
     }
 
@@ -158,31 +159,16 @@ impl Verifier {
         std::fs::read_to_string(self.dir.join(name)).with_context(|| format!("read {name}"))
     }
 
-    fn make_certificates(&self) -> Result<()> {
-        let new = |args: &[&str]| {
-            let mut command = Command::new(tool("openssl"));
-            command.current_dir(&self.dir).args(["req", "-x509", "-noenc", "-days", "365"]);
-            command.args(["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]);
-            succeed(command.args(args))
-        };
-        new(&["-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=portolan"])?;
-        let by = ["-CA", "ca.crt", "-CAkey", "ca.key", "-subj", "/CN=portolan-verifier"];
-        let leaf = ["-addext", NAMES, "-addext", "basicConstraints=critical,CA:FALSE"];
-        new(&[&["-keyout", "tls.key", "-out", "tls.crt"], &by[..], &leaf[..]].concat())
-    }
-
     /// What the shipped manifest leaves to its user.
     fn settings(&self, gatekeeper: &str) -> Result<Vec<Value>> {
-        let object = |kind: &str, name: &str, member: &str, data: Value| {
-            json!({ "apiVersion": "v1", "kind": kind, member: data,
+        let object = |name: &str, data: Value| {
+            json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": data,
                     "metadata": { "name": name, "namespace": NAMESPACE } })
         };
-        let tls = json!({ "tls.crt": self.read("tls.crt")?, "tls.key": self.read("tls.key")? });
         let policy = json!({ "policy.yaml": POLICY, "release.pub": self.read("release.pub")? });
         Ok(vec![
-            object("Secret", "portolan-verifier-tls", "stringData", tls),
-            object("ConfigMap", "portolan-policy", "data", policy),
-            object("ConfigMap", "gatekeeper-ca", "data", json!({ "ca.crt": gatekeeper })),
+            object("portolan-policy", policy),
+            object("gatekeeper-ca", json!({ "ca.crt": gatekeeper })),
         ])
     }
 

@@ -71,9 +71,10 @@ impl Bench {
         // Of the manifest only the account, and what it may do.
         let manifest = read("verifier/verifier.yaml")?;
         let parts = manifest.split("---\n").filter(|part| {
-            ["ServiceAccount", "ClusterRole", "ClusterRoleBinding"]
-                .iter()
-                .any(|kind| part.lines().any(|line| line == format!("kind: {kind}")))
+            let kind = part.lines().find_map(|line| line.strip_prefix("kind: "));
+            kind.is_some_and(|kind| {
+                kind == "Secret" || kind == "ServiceAccount" || kind.contains("Role")
+            })
         });
         let more = read("verifier/rbac.yaml")?;
         let name = self.name();

@@ -42,8 +42,7 @@ fn start(args: &Args) -> anyhow::Result<()> {
     runtime(config.limits.threads).context("start the async runtime")?.block_on(async {
         let ending = CancellationToken::new();
         end_on_signals(ending.clone())?;
-        server::start(&config, ending).await?.wait().await;
-        Ok(())
+        Ok(server::start(&config, ending).await?.wait().await?)
     })
 }
 

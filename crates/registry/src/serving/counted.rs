@@ -6,7 +6,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
-use futures_util::future::BoxFuture;
+use futures_util::FutureExt as _;
+use futures_util::future::{Join, Map, Ready, join, ready};
 use http::{Request, Response};
 use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::Service;
@@ -20,19 +21,26 @@ pub(super) struct Counted<S> {
     pub(super) activity: Arc<Activity>,
 }
 
+/// An answer and what it counts as.
+type Told<F> = Join<F, Ready<Busy>>;
+
 impl<S: Answers> Service<Request<Incoming>> for Counted<S> {
     type Response = Response<CountedBody>;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Self::Response, Infallible>>;
+    // In so many words, and not in a box: each request would need one.
+    type Future = Map<Told<S::Future>, fn(<Told<S::Future> as Future>::Output) -> Answer>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let busy = self.activity.busy();
-        let answer = self.service.call(request);
-        Box::pin(async move {
-            let answer = answer.await?;
-            Ok(answer.map(|body| CountedBody { body, _busy: busy }))
-        })
+        let told: fn(_) -> Answer = counted;
+        join(self.service.call(request), ready(busy)).map(told)
     }
+}
+
+type Answer = Result<Response<CountedBody>, Infallible>;
+
+fn counted((answer, busy): (Result<Response<Body>, Infallible>, Busy)) -> Answer {
+    answer.map(|answer| answer.map(|body| CountedBody { body, _busy: busy }))
 }
 
 /// An answer that is being written.

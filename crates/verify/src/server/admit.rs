@@ -10,8 +10,9 @@ use tokio::sync::SemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
 use super::admission;
+use super::body::{self, Coming};
 use super::config::Mode;
-use super::http::{App, Counted, at_once, body, in_time, json, trace};
+use super::http::{App, Counted, at_once, in_time, json, trace};
 use super::metrics::Call;
 use super::provider::NotAnswered;
 use super::question::{Asked, Machines};
@@ -24,9 +25,9 @@ pub(super) async fn admit(app: &App, believed: bool, request: Request) -> Respon
     let counted = Counted::new(&app.metrics, Call::Admission);
     let timeout = asked_for(request.uri().query())
         .map_or(app.timeouts.admission.0, |asked| asked.min(app.timeouts.admission.0));
-    let deadline = counted.2 + timeout.saturating_sub(app.timeouts.margin.0);
+    let deadline = counted.since + timeout.saturating_sub(app.timeouts.margin.0);
     let trace = trace(&app.trace_headers, request.headers());
-    let read = match body(app, request.into_body(), deadline).await {
+    let read = match body::read(app, Coming::new(request.into_body()), deadline).await {
         Ok(held) => read(app, &held.bytes, deadline).await,
         Err(refused) => Err(refused),
     };

@@ -4,10 +4,11 @@
 //! find four addresses. What is none of these goes to it.
 
 use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::Body;
 use axum::response::Response;
 use futures_util::future::BoxFuture;
 use http::{Method, Request};
@@ -16,7 +17,7 @@ use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 
 use super::http::App;
-use super::provide::provide;
+use super::provide::{First, Route, first, provide};
 use super::provider::{Purpose, Shape};
 
 /// Answers Gatekeeper, and leaves the rest to a router.
@@ -37,16 +38,47 @@ impl Front {
 impl Service<Request<Incoming>> for Front {
     type Response = Response;
     type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+    type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        let Some((shape, purpose)) = asked_for(request.method(), request.uri().path()) else {
-            return Box::pin(self.others.call(request));
-        };
-        let (app, believed) = (Arc::clone(&self.app), self.believed);
-        Box::pin(async move {
-            Ok(provide(&app, (shape, purpose, believed), request.map(Body::new)).await)
-        })
+        match asked_for(request.method(), request.uri().path()) {
+            None => Answering::Looking(Box::pin(self.others.call(request))),
+            Some((shape, purpose)) => {
+                let route = (shape, purpose, self.believed);
+                Answering::New(Some((Arc::clone(&self.app), route, request)))
+            }
+        }
+    }
+}
+
+/// A request that is being answered. The body is there when it is first polled, so what is known is
+/// told then, without a place in memory for what looking would take.
+#[allow(clippy::large_enum_variant, reason = "a box for each request is what this does without")]
+pub(super) enum Answering {
+    New(Option<(Arc<App>, Route, Request<Incoming>)>),
+    Looking(BoxFuture<'static, Result<Response, Infallible>>),
+}
+
+impl Future for Answering {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Self::New(new) = &mut *self
+            && let Some((app, route, request)) = new.take()
+        {
+            match first(&app, route, request) {
+                First::Answer(response) => return Poll::Ready(Ok(response)),
+                First::Begun(begun) => {
+                    let looking = async move { Ok(provide(&app, begun).await) };
+                    *self = Self::Looking(Box::pin(looking));
+                }
+            }
+        }
+        match &mut *self {
+            Self::Looking(looking) => looking.as_mut().poll(context),
+            // It has told its answer, and nobody asks who was told.
+            Self::New(_) => Poll::Pending,
+        }
     }
 }
 

@@ -3,21 +3,16 @@
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::response::Response;
 use axum::routing::{get, post};
-use bytes::{Bytes, BytesMut};
-use futures_util::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
-use http_body_util::BodyExt as _;
-use hyper::body::Body as _;
 use portolan_core::hex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
@@ -25,7 +20,6 @@ use super::admit::admit;
 use super::config::{Limits, Mode, Tags, Timeouts, TransientErrors};
 use super::engine::{AT_ONCE, Engine};
 use super::metrics::{Call, Metrics};
-use super::provider::NotAnswered;
 use super::question::{Asked, Told};
 use super::trouble::{Code, Trouble};
 
@@ -116,76 +110,23 @@ pub(super) fn json(status: u16, body: Vec<u8>) -> Response {
 }
 
 /// Counts a request to its end, also when whoever asked hangs up.
-pub(super) struct Counted<'a>(&'a Metrics, Call, pub(super) Instant);
+pub(super) struct Counted {
+    metrics: Arc<Metrics>,
+    call: Call,
+    pub(super) since: Instant,
+}
 
-impl<'a> Counted<'a> {
-    pub(super) fn new(metrics: &'a Metrics, call: Call) -> Self {
+impl Counted {
+    pub(super) fn new(metrics: &Arc<Metrics>, call: Call) -> Self {
         metrics.begin();
-        Self(metrics, call, Instant::now())
+        Self { metrics: Arc::clone(metrics), call, since: Instant::now() }
     }
 }
 
-impl Drop for Counted<'_> {
+impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.end(self.1, self.2.elapsed());
+        self.metrics.end(self.call, self.since.elapsed());
     }
-}
-
-/// Who asks has all of it at hand; who sends it bit by bit holds what others need.
-const BODY_TIME: Duration = Duration::from_secs(3);
-
-/// A body, and the place that its bytes take.
-pub(super) struct Held {
-    pub(super) bytes: Bytes,
-    _place: Option<OwnedSemaphorePermit>,
-}
-
-/// Reads a body. Its bytes are counted as they come, over all requests: what is only announced takes
-/// nothing from others.
-pub(super) async fn body(app: &App, mut body: Body, until: Instant) -> Result<Held, NotAnswered> {
-    let limit = app.limits.body_bytes;
-    let too_long = || {
-        let what = format!("the body has more than {limit} bytes (limits.body_bytes)");
-        NotAnswered::new(413, what)
-    };
-    if body.size_hint().lower() > limit as u64 {
-        return Err(too_long());
-    }
-    let until = until.min(Instant::now() + BODY_TIME);
-    let (mut bytes, mut place) = (BytesMut::new(), None::<OwnedSemaphorePermit>);
-    while !body.is_end_stream() {
-        let late = |_| NotAnswered::new(408, "the body did not come in time");
-        // Most bodies came with their head: a timer would be made for nothing.
-        let frame = match body.frame().now_or_never() {
-            Some(frame) => frame,
-            None => timeout_at(until, body.frame()).await.map_err(late)?,
-        };
-        let Some(frame) = frame else { break };
-        let frame =
-            frame.map_err(|error| NotAnswered::new(400, format!("the body broke off: {error}")))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if bytes.len() + data.len() > limit {
-            return Err(too_long());
-        }
-        let count = u32::try_from(data.len()).map_err(|_| too_long())?;
-        let taken = match Arc::clone(&app.body_bytes).try_acquire_many_owned(count) {
-            Ok(taken) => taken,
-            Err(_) => {
-                let taken = Arc::clone(&app.body_bytes).acquire_many_owned(count);
-                let Ok(Ok(taken)) = timeout_at(until, taken).await else {
-                    let what = "too much is being sent by others (limits.bodies_bytes); ask again";
-                    return Err(NotAnswered::new(503, what));
-                };
-                taken
-            }
-        };
-        match &mut place {
-            Some(place) => place.merge(taken),
-            None => place = Some(taken),
-        }
-        bytes.extend_from_slice(&data);
-    }
-    Ok(Held { bytes: bytes.freeze(), _place: place })
 }
 
 /// The answer, if there is one in time. What was begun goes on and is there for who asks next.

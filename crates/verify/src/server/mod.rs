@@ -3,8 +3,10 @@
 //! | file | what it holds |
 //! |---|---|
 //! | `config` | what the operator sets |
-//! | `run` | how it is put together, started and ended |
+//! | `run` | how it is put together and started |
+//! | `running` | how it ends: when it is told to, or with any part of it |
 //! | `http` | routes, bounds, deadlines, trace ids |
+//! | `body` | bodies, read within bounds |
 //! | `front` | the way of Gatekeeper's questions past the routes |
 //! | `provide` | a request of Gatekeeper: every key is answered, in time |
 //! | `admit` | a request of an API server: every image of a pod is looked at, in time |
@@ -28,6 +30,7 @@
 
 mod admission;
 mod admit;
+mod body;
 mod caches;
 mod cluster;
 pub mod config;
@@ -46,6 +49,7 @@ mod readers;
 mod reports;
 mod ruling;
 mod run;
+mod running;
 mod trouble;
 mod watch;
 mod work;
@@ -54,4 +58,5 @@ pub use cluster::ClusterError;
 pub use cluster::certificate::CertificateError;
 pub use config::{Config, ConfigError};
 pub use handles::TooFewHandles;
-pub use run::{Running, StartError, start};
+pub use run::{StartError, start};
+pub use running::{Broken, Running};

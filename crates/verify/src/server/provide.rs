@@ -1,19 +1,23 @@
 //! Requests of Gatekeeper: every key is answered, in time.
 
 use std::borrow::Cow;
+use std::fmt::Display;
 use std::sync::Arc;
 
-use axum::extract::Request;
 use axum::response::Response;
+use bytes::Bytes;
+use http::Request;
+use hyper::body::Body;
 use jiff::Timestamp;
 use portolan_core::Reference;
 use tokio::time::{Instant, timeout_at};
 
-use super::caches::KeptAnswer;
+use super::body::{self, Coming};
+use super::caches::{KeptAnswer, KeptRequest};
 use super::config::Mode;
-use super::http::{App, Counted, at_once, body, in_time, json, late, trace};
+use super::http::{App, Counted, at_once, in_time, json, late, trace};
 use super::metrics::{CacheName, Call};
-use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape};
+use super::provider::{self, NotAnswered, ProviderResponse, Purpose, Shape, up_to_value};
 use super::question::{Asked, Machines, Told};
 use super::readers::{Asker, PodLogins};
 use super::reports::{self, Manner, Stamp, Value, Written};
@@ -24,29 +28,99 @@ use crate::report::repository;
 /// What a route is for, and whether who asks there is believed.
 pub(super) type Route = (Shape, Purpose, bool);
 
-/// Answers a request of Gatekeeper, in time.
-pub(super) async fn provide(app: &App, asked: Route, request: Request) -> Response {
-    let (shape, purpose, _) = asked;
-    let (call, timeout) = match purpose {
-        Purpose::Verify => (Call::Verify, app.timeouts.verify.0),
-        Purpose::Mutate => (Call::Mutate, app.timeouts.mutate.0),
+/// A request of Gatekeeper, as it begins.
+pub(super) struct Begun<B: Body> {
+    route: Route,
+    counted: Counted,
+    trace: String,
+    coming: Coming<B>,
+}
+
+/// What a request comes to when it is first looked at.
+pub(super) enum First<B: Body> {
+    Answer(Response),
+    Begun(Begun<B>),
+}
+
+/// Answers what was answered before, byte for byte the same, while nothing in it is over. Reading it and
+/// finding its keys would be most of the work. What has to be looked at is given back.
+pub(super) fn first<B>(app: &App, route: Route, request: Request<B>) -> First<B>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let call = match route.1 {
+        Purpose::Verify => Call::Verify,
+        Purpose::Mutate => Call::Mutate,
     };
     let counted = Counted::new(&app.metrics, call);
-    let deadline = counted.2 + (timeout - app.timeouts.margin.0);
     let trace = trace(&app.trace_headers, request.headers());
-    let answered = match body(app, request.into_body(), deadline).await {
+    let coming = Coming::new(request.into_body());
+    match coming.whole().and_then(|whole| again(app, route, &trace, whole)) {
+        Some(answered) => First::Answer(tell(&trace, &counted, answered)),
+        None => First::Begun(Begun { route, counted, trace, coming }),
+    }
+}
+
+fn again(
+    app: &App,
+    (shape, purpose, _): Route,
+    trace: &str,
+    body: &[u8],
+) -> Option<ProviderResponse> {
+    if purpose != Purpose::Verify {
+        return None;
+    }
+    let kept = app.engine.caches.request(shape, body, &app.engine.ground())?;
+    let stamp = Stamp { trace, now: Timestamp::now() };
+    let items = kept.items();
+    items.iter().for_each(|(_, kept)| count(app, trace, kept));
+    let items = items.iter().map(|(head, kept)| (&**head, &*kept.written));
+    Some(provider::again(shape, &stamp, items, kept.bytes()))
+}
+
+/// Answers the rest, in time.
+pub(super) async fn provide<B>(app: &App, begun: Begun<B>) -> Response
+where
+    B: Body<Data = Bytes, Error: Display> + Unpin,
+{
+    let Begun { route, counted, trace, coming } = begun;
+    let (shape, purpose, _) = route;
+    let timeout = match purpose {
+        Purpose::Verify => app.timeouts.verify.0,
+        Purpose::Mutate => app.timeouts.mutate.0,
+    };
+    let deadline = counted.since + (timeout - app.timeouts.margin.0);
+    let came_late = coming.whole().is_none();
+    let answered = match body::read(app, coming, deadline).await {
         Err(refused) => Err(refused),
-        Ok(held) => match provider::read(&held.bytes, &app.limits) {
-            Err(refused) => Err(refused),
-            Ok(keys) => Ok(answer(app, asked, (&trace, deadline), keys).await),
-        },
+        Ok(held) => {
+            let known = came_late.then(|| again(app, route, &trace, &held.bytes)).flatten();
+            match known {
+                Some(answered) => Ok(answered),
+                None => look(app, route, (&trace, deadline), &held.bytes).await,
+            }
+        }
     };
     let answered = answered.unwrap_or_else(|refused| {
         tracing::warn!(trace, error = refused.message, "a request was not answered");
         provider::system_error(shape, refused)
     });
-    let milliseconds = u64::try_from(counted.2.elapsed().as_millis()).unwrap_or(u64::MAX);
-    tracing::debug!(trace, ?purpose, status = answered.status, milliseconds, "answered");
+    tell(&trace, &counted, answered)
+}
+
+async fn look(
+    app: &App,
+    route: Route,
+    (trace, until): (&str, Instant),
+    body: &[u8],
+) -> Result<ProviderResponse, NotAnswered> {
+    let keys = provider::read(body, &app.limits)?;
+    Ok(answer(app, route, (trace, until), (body, keys)).await)
+}
+
+fn tell(trace: &str, counted: &Counted, answered: ProviderResponse) -> Response {
+    let milliseconds = u64::try_from(counted.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+    tracing::debug!(trace, status = answered.status, milliseconds, "answered");
     json(answered.status, answered.body)
 }
 
@@ -54,7 +128,7 @@ async fn answer(
     app: &App,
     (shape, purpose, believed): Route,
     (trace, until): (&str, Instant),
-    keys: Vec<Cow<'_, str>>,
+    (body, keys): (&[u8], Vec<Cow<'_, str>>),
 ) -> ProviderResponse {
     let stamp = Stamp { trace, now: Timestamp::now() };
     let write = |told: Vec<Result<Value, Trouble>>, keys: Vec<_>| {
@@ -62,8 +136,17 @@ async fn answer(
         provider::answer(shape, purpose, app.transient, &stamp, &told)
     };
     // Where all is known there is nothing to wait for, and nobody to wait behind.
-    if let Some(told) = all_known(app, shape, purpose, trace, &keys).await {
-        return write(told, keys);
+    if let Some(known) = all_known(app, shape, purpose, &keys) {
+        let tell = |kept: &Arc<KeptAnswer>| Ok(retell(app, trace, kept));
+        let told = known.iter().map(tell).collect();
+        let heads: Vec<_> = keys.iter().map(|key| up_to_value(key)).collect();
+        let answered = write(told, keys);
+        let kept = KeptRequest::new(heads.into_iter().zip(known).collect());
+        // Too long an answer is none.
+        if let (200, Some(kept)) = (answered.status, kept) {
+            app.engine.caches.keep_request(shape, body, kept);
+        }
+        return answered;
     }
     // A key tells the namespace alone: what its pods have that name no account.
     let logins = believed.then(PodLogins::default);
@@ -94,31 +177,29 @@ async fn answer(
 }
 
 /// What is told of every key, if all of it is known.
-async fn all_known(
+fn all_known(
     app: &App,
     shape: Shape,
     purpose: Purpose,
-    trace: &str,
     keys: &[Cow<'_, str>],
-) -> Option<Vec<Result<Value, Trouble>>> {
+) -> Option<Vec<Arc<KeptAnswer>>> {
     if purpose != Purpose::Verify {
         return None;
     }
     let ground = app.engine.ground();
-    let mut known = Vec::with_capacity(keys.len());
-    for key in keys {
-        known.push(app.engine.caches.answer(shape, key, &ground).await?);
-    }
-    let tell = |(key, kept): (&Cow<'_, str>, Arc<KeptAnswer>)| Ok(retell(app, trace, key, &kept));
-    Some(keys.iter().zip(known).map(tell).collect())
+    keys.iter().map(|key| app.engine.caches.answer(shape, key, &ground)).collect()
 }
 
 /// What was told before, counted and logged as if it were new.
-fn retell(app: &App, trace: &str, key: &str, kept: &KeptAnswer) -> Value {
+fn retell(app: &App, trace: &str, kept: &KeptAnswer) -> Value {
+    count(app, trace, kept);
+    Value::Report(Arc::clone(&kept.written))
+}
+
+fn count(app: &App, trace: &str, kept: &KeptAnswer) {
     app.metrics.cache(CacheName::Answer, true);
     app.metrics.outcome(kept.written.outcome);
-    log(trace, key, &kept.written);
-    Value::Report(Arc::clone(&kept.written))
+    log(trace, &kept.key, &kept.written);
 }
 
 fn log(trace: &str, key: &str, written: &Written) {
@@ -154,8 +235,8 @@ async fn verify(
     (trace, until): (&str, Instant),
 ) -> Result<Value, Trouble> {
     let (caches, ground) = (&app.engine.caches, app.engine.ground());
-    if let Some(kept) = caches.answer(manner.shape, text, &ground).await {
-        return Ok(retell(app, trace, text, &kept));
+    if let Some(kept) = caches.answer(manner.shape, text, &ground) {
+        return Ok(retell(app, trace, &kept));
     }
     app.metrics.cache(CacheName::Answer, false);
     let key = read_key(app, text).inspect_err(|trouble| app.metrics.trouble(trouble.code))?;
@@ -171,7 +252,8 @@ async fn verify(
     log(trace, text, &written);
     if let Told::Answer { kept: Some((until, ground)), .. } = told {
         let written = Arc::clone(&written);
-        caches.keep_answer(manner.shape, text, KeptAnswer { written, ground, until }).await;
+        let key = text.into();
+        caches.keep_answer(manner.shape, KeptAnswer { key, written, ground, until });
     }
     Ok(Value::Report(written))
 }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use serde::Deserialize;
 
 use super::config::{Limits, TransientErrors};
-use super::reports::{Stamp, Value};
+use super::reports::{Stamp, Value, Written};
 use super::trouble::Trouble;
 use crate::report::cut;
 
@@ -143,25 +143,65 @@ pub(super) fn answer(
     }
     body.extend_from_slice(b"\"items\":[");
     for (at, (key, told)) in told.iter().enumerate() {
-        // The key as it was asked, byte for byte: the answer is found by it.
-        body.extend_from_slice(if at == 0 { b"{\"key\":" } else { b",{\"key\":" });
-        text(&mut body, key);
+        if at > 0 {
+            body.push(b',');
+        }
+        item(&mut body, key);
         match told {
             Ok(value) => {
-                body.extend_from_slice(b",\"value\":");
+                body.extend_from_slice(VALUE);
                 value.write(&stamp, &mut body);
             }
             Err(trouble) => {
                 // As Ratify does, for what reads the value of a mutation without looking for an
                 // error.
                 if purpose == Purpose::Mutate {
-                    body.extend_from_slice(b",\"value\":");
+                    body.extend_from_slice(VALUE);
                     text(&mut body, key);
                 }
                 body.extend_from_slice(b",\"error\":");
                 text(&mut body, &cut(&trouble.text(), MAX_ERROR));
             }
         }
+        body.push(b'}');
+    }
+    body.extend_from_slice(b"]}}");
+    ProviderResponse { status: 200, body }
+}
+
+const VALUE: &[u8] = b",\"value\":";
+
+/// Begins an item: with the key as it was asked, byte for byte, because the answer is found by it.
+fn item(out: &mut Vec<u8>, key: &str) {
+    out.extend_from_slice(b"{\"key\":");
+    text(out, key);
+}
+
+/// An item up to its value, for who writes it again and again.
+pub(super) fn up_to_value(key: &str) -> Box<[u8]> {
+    let mut out = Vec::with_capacity(key.len() + 32);
+    item(&mut out, key);
+    out.extend_from_slice(VALUE);
+    out.into()
+}
+
+/// The answer to a request whose keys are all known: items up to their values, and these. It has about
+/// so many `bytes`.
+pub(super) fn again<'a>(
+    shape: Shape,
+    stamp: &Stamp<'_>,
+    items: impl ExactSizeIterator<Item = (&'a [u8], &'a Written)>,
+    bytes: usize,
+) -> ProviderResponse {
+    let stamp = stamp.written();
+    let mut body = begin(shape, bytes + items.len() * (stamp.len() + 2));
+    body.extend_from_slice(b"\"items\":[");
+    for (at, (head, written)) in items.enumerate() {
+        if at > 0 {
+            body.push(b',');
+        }
+        body.extend_from_slice(head);
+        written.write(&stamp, &mut body);
         body.push(b'}');
     }
     body.extend_from_slice(b"]}}");

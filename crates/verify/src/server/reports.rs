@@ -1,5 +1,6 @@
 //! Answers as they are written, in the shapes that templates for Ratify read.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -48,11 +49,41 @@ impl Stamp<'_> {
         out.extend_from_slice(b"{\"traceID\":");
         text(&mut out, self.trace);
         out.extend_from_slice(b",\"timestamp\":\"");
-        // Writing to memory cannot fail.
-        let _ = DateTimePrinter::new().print_timestamp(&self.now, StdIoWrite(&mut out));
+        time(self.now, &mut out);
         out.extend_from_slice(b"\",");
         out
     }
+}
+
+/// The time in RFC 3339. Its second, which is most of the work, is the same for thousands of answers.
+fn time(now: Timestamp, out: &mut Vec<u8>) {
+    /// `2026-11-18T01:02:03`
+    const SECOND: usize = 19;
+    thread_local! {
+        static LAST: Cell<(i64, [u8; SECOND])> = const { Cell::new((i64::MIN, [0; SECOND])) };
+    }
+    let (second, nanosecond) = (now.as_second(), now.subsec_nanosecond());
+    let (last, mut text) = LAST.get();
+    if last != second {
+        let mut whole = Vec::with_capacity(32);
+        let printed = DateTimePrinter::new().print_timestamp(&now, StdIoWrite(&mut whole));
+        match (printed, whole.first_chunk()) {
+            (Ok(()), Some(found)) if second >= 0 => text = *found,
+            // By a clock that stands before 1970: as the library writes it.
+            _ => return out.extend_from_slice(&whole),
+        }
+        LAST.set((second, text));
+    }
+    out.extend_from_slice(&text);
+    let mut digits = [b'0'; 10];
+    let mut left = nanosecond.unsigned_abs();
+    for digit in digits.iter_mut().rev() {
+        *digit += u8::try_from(left % 10).unwrap_or_default();
+        left /= 10;
+    }
+    digits[0] = b'.';
+    out.extend_from_slice(&digits);
+    out.push(b'Z');
 }
 
 impl Value {
@@ -60,10 +91,7 @@ impl Value {
     pub(super) fn write(&self, stamp: &[u8], out: &mut Vec<u8>) {
         match self {
             Self::Text(value) => text(out, value),
-            Self::Report(written) => {
-                out.extend_from_slice(stamp);
-                out.extend_from_slice(&written.rest);
-            }
+            Self::Report(written) => written.write(stamp, out),
         }
     }
 
@@ -85,6 +113,12 @@ impl Written {
         let whole = serde_json::to_vec(report).ok()?;
         let rest = whole.strip_prefix(b"{")?.into();
         Some(Self { rest, outcome, refused: refused.map(Box::new) })
+    }
+
+    /// Appends it; `stamp` is what [`Stamp::written`] wrote.
+    pub(super) fn write(&self, stamp: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(stamp);
+        out.extend_from_slice(&self.rest);
     }
 
     /// How many bytes it keeps.
@@ -296,6 +330,19 @@ mod tests {
             warnings: vec![Warning::Policy(message.to_owned())],
         };
         Told::Answer { answer: Box::new(answer), media_type: None, kept: None }
+    }
+
+    #[test]
+    fn times_are_those_of_the_library_to_the_nanosecond() {
+        let mut stamp = "2026-11-18T01:02:03.000000004Z".parse::<Timestamp>().unwrap();
+        for step in [0, 1, 999_999_990, 1_000_000_000, 61_000_000_007, 86_399_000_000_001] {
+            stamp = stamp.checked_add(jiff::SignedDuration::from_nanos(step)).unwrap();
+            let mut text = Vec::new();
+            time(stamp, &mut text);
+            let text = String::from_utf8(text).unwrap();
+            assert_eq!(text.parse::<Timestamp>().unwrap(), stamp, "{text}");
+            assert_eq!(text.len(), 30, "{text}");
+        }
     }
 
     #[test]

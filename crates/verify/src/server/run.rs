@@ -1,4 +1,4 @@
-//! How the verifier is put together, started and ended.
+//! How the verifier is put together and started.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,7 @@ use super::front::Front;
 use super::handles::{Shares, TooFewHandles, share};
 use super::http::{App, admission_router, health_router, provider_router};
 use super::metrics::Metrics;
+use super::running::Running;
 use super::watch::{WatchError, Watched};
 use super::work::{Sockets, Work};
 use crate::collect;
@@ -99,27 +100,6 @@ pub enum StartError {
     },
 }
 
-/// A verifier that answers.
-#[derive(Debug)]
-pub struct Running {
-    /// Where Gatekeeper asks.
-    pub provider: SocketAddr,
-    /// Where API servers ask.
-    pub admission: SocketAddr,
-    /// Health, readiness and metrics.
-    pub health: Option<SocketAddr>,
-    servers: JoinSet<()>,
-    background: JoinSet<()>,
-}
-
-impl Running {
-    /// Waits until what was under way when it was told to end is done.
-    pub async fn wait(mut self) {
-        while self.servers.join_next().await.is_some() {}
-        self.background.shutdown().await;
-    }
-}
-
 /// Starts to answer. It ends when `ending` says so.
 pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running, StartError> {
     let cluster = match &config.cluster {
@@ -165,17 +145,17 @@ pub async fn start(config: &Config, ending: CancellationToken) -> Result<Running
         let limits = serve.health_limits();
         health = Some(serve.within(limits, address, None, router).await?);
     }
-    let mut background = JoinSet::new();
-    background.spawn(Arc::clone(&app.engine.watched).watch(config.cache.policy_poll.0));
+    let mut watches = JoinSet::new();
+    watches.spawn(Arc::clone(&app.engine.watched).watch(config.cache.policy_poll.0));
     if let Some((nodes, cluster)) = app.engine.nodes.clone().zip(cluster) {
-        background.spawn(nodes.watch(cluster));
+        watches.spawn(nodes.watch(cluster));
     }
     if let Some(Certificates::Kept(keeper)) = certificates {
-        background.spawn(keeper.keep());
+        watches.spawn(keeper.keep());
     }
     let admission = admission.unwrap_or(provider);
     tracing::info!(%provider, %admission, "answering");
-    Ok(Running { provider, admission, health, servers: serve.all, background })
+    Ok(Running { provider, admission, health, servers: serve.all, watches, ending })
 }
 
 fn tell_of_handles(config: &Config, handles: &Handles, shares: Shares) {

@@ -248,6 +248,62 @@ async fn what_is_told_again_is_told_for_this_request() {
     assert_eq!(verifier.metric("portolan_verifier_images_total{outcome=\"verified\"}").await, 6.0);
 }
 
+/// A request in the very bytes of one before is not read again, and its answer is the same: with its own
+/// trace, for as long as what it was made of, under the policy that made it, and in its own shape.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_was_asked_before_is_told_the_same_until_something_changes() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let verifier = bench.start().await;
+    let keys = [bench.key_for("amd64"), bench.key_for("arm64"), bench.key_for("amd64")];
+    let keys = keys.each_ref().map(String::as_str);
+    let hits = "portolan_verifier_cache_requests_total{cache=\"request\",result=\"hit\"}";
+    for (path, flag, seen) in [(V1, "isSuccess", 2.0), (V2, "succeeded", 4.0)] {
+        // The first is looked at, the second is known by its keys, and then by its bytes.
+        let mut told = Vec::new();
+        for _ in 0..4 {
+            told.push(verifier.ask(path, &keys).await);
+        }
+        assert_eq!(verifier.metric(hits).await, seen, "{path}");
+        let traces: std::collections::BTreeSet<_> =
+            told.iter().map(|one| one.items()[0]["value"]["traceID"].to_string()).collect();
+        assert_eq!(traces.len(), 4, "each has its own");
+        for one in &told {
+            let found: Vec<_> = one.items().iter().map(|item| &item["value"][flag]).collect();
+            assert_eq!(found, [true, false, true], "{}", one.body);
+            assert!(one.items().iter().zip(keys).all(|(item, key)| item["key"] == key));
+        }
+    }
+    // Each of its images is counted, as ever: four requests of three in each shape.
+    let images = |outcome| format!("portolan_verifier_images_total{{outcome=\"{outcome}\"}}");
+    assert_eq!(verifier.metric(&images("verified")).await, 16.0);
+    assert_eq!(verifier.metric(&images("refused")).await, 8.0);
+    let other = portolan_verify::key::PrivateKey::generate().unwrap();
+    bench.write("release.pub", &other.public().to_pem());
+    verifier.generation(2.0).await;
+    let said = verifier.ask(V1, &keys).await;
+    assert_eq!(said.items()[0]["value"]["isSuccess"], false, "{}", said.body);
+}
+
+/// A request is not remembered for longer than the first of its answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_is_not_known_for_longer_than_any_of_its_answers() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let times = "\n[cache]\ntag_ttl = \"500ms\"\nverified_ttl = \"10m\"\n";
+    let verifier = bench.start_with("", times).await;
+    let digest = format!("@{}", bench.image.top.digest);
+    let keys = [bench.image(&digest), bench.key_for("amd64")];
+    let keys = keys.each_ref().map(String::as_str);
+    for _ in 0..3 {
+        assert_eq!(verifier.ask(V1, &keys).await.items()[1]["value"]["isSuccess"], true);
+    }
+    let before = bench.registry.count("HEAD", "/manifests/v1");
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    assert_eq!(verifier.ask(V1, &keys).await.items()[1]["value"]["isSuccess"], true);
+    assert_eq!(bench.registry.count("HEAD", "/manifests/v1"), before + 1, "the tag was asked for");
+}
+
 /// An answer goes with the first of what it was made of, here the tag.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_is_not_kept_for_longer_than_its_tag() {

@@ -115,21 +115,27 @@ fn what_is_shipped_for_a_cluster_fits_together() {
     assert!(config.cluster.as_ref().is_some_and(|cluster| cluster.nodes));
     let account = verifier.iter().find(|one| one["kind"] == "ServiceAccount").unwrap();
     assert!(account.get("automountServiceAccountToken").is_none(), "{account}");
-    assert_eq!(names(&verifier, "ClusterRoleBinding"), ["portolan-verifier-nodes"]);
+    let bound = ["portolan-verifier-nodes", "portolan-verifier-trust"];
+    assert_eq!(names(&verifier, "ClusterRoleBinding"), bound);
     // Whoever asks the verifier is told of its next authority, and it may tell them.
     let mut asking = names(&documents("gatekeeper/provider.yaml"), "Provider");
     asking.extend(names(&documents("gatekeeper/mutation.yaml"), "Provider"));
     let trust =
-        rbac.iter().find(|one| one["metadata"]["name"] == "portolan-verifier-trust").unwrap();
+        verifier.iter().find(|one| one["metadata"]["name"] == "portolan-verifier-trust").unwrap();
     assert_eq!(trust["rules"][0]["resourceNames"], serde_json::json!(asking));
+    let told = |config: &Config| {
+        let generate = config.tls.as_ref().unwrap().generate.as_ref().unwrap();
+        let providers: Vec<_> = generate.providers.iter().map(ToString::to_string).collect();
+        let webhooks: Vec<_> = generate.webhooks.iter().map(ToString::to_string).collect();
+        (providers, webhooks)
+    };
+    let webhooks = names(&documents("verifier/webhook.yaml"), "ValidatingWebhookConfiguration");
+    assert_eq!(trust["rules"][1]["resourceNames"], serde_json::json!(webhooks));
+    assert_eq!(told(&config), (asking.clone(), webhooks.clone()));
     let (_, rest) = GUIDE.split_once("## In its cluster\n\n```toml\n").unwrap();
     let (text, _) = rest.split_once("```").unwrap();
     let own = parse(&format!("listen = \"0.0.0.0:1\"\npolicy = \"p\"\n{text}")).unwrap();
-    let tls = own.tls.unwrap();
-    let told = format!("{:?}", tls.generate.unwrap().providers);
-    for provider in &asking {
-        assert!(told.contains(provider.as_str()), "{provider}: {told}");
-    }
+    assert_eq!(told(&own), (asking, webhooks));
     // Every port of the pod says who may reach it.
     let network = documents("verifier/network.yaml");
     let reached = network[0]["spec"]["ingress"].as_array().unwrap();
@@ -140,11 +146,17 @@ fn what_is_shipped_for_a_cluster_fits_together() {
     let ports: Vec<_> = ports.iter().map(|one| &one["name"]).collect();
     assert_eq!((reached.len(), reached), (3, vec![ports[0], ports[1], ports[2]]));
     assert_eq!(network[0]["spec"]["podSelector"]["matchLabels"], pod["metadata"]["labels"]);
-    // One type for a certificate of either making: a Secret's cannot be changed.
-    let secret = rbac.iter().find(|one| one["kind"] == "Secret").unwrap();
-    assert_eq!(secret["type"], "Opaque");
+    // It fills a Secret that is there and empty, which one of type kubernetes.io/tls cannot be, and may
+    // touch no other.
+    let secret = verifier.iter().find(|one| one["kind"] == "Secret").unwrap();
+    assert!(secret["type"] == "Opaque" && secret.get("data").is_none(), "{secret}");
+    let role = verifier.iter().find(|one| one["kind"] == "Role").unwrap();
+    assert_eq!(role["rules"][0]["resourceNames"][0], secret["metadata"]["name"]);
+    let kept = config.tls.unwrap().generate.unwrap().secret;
+    assert_eq!(secret["metadata"]["name"], kept.as_str());
+    // Where the guide takes the first authority from.
     let guide = include_str!("../../../../docs/gatekeeper.md");
-    assert!(guide.contains("create secret generic portolan-verifier-tls"), "an Opaque one");
+    assert!(guide.contains(&format!("get secret {kept} ")), "the authority of the Providers");
 }
 
 /// What is shipped works in any cluster: it names ports that the verifier has, and no address.

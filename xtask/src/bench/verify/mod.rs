@@ -37,7 +37,8 @@ const KEYS: usize = 50;
 /// Of the rows where all is known.
 const CONNECTIONS: [usize; 3] = [1, 16, 64];
 
-const PARTS: [&str; 5] = ["ratify", "cosign2", "crane", "olareg", "docker-registry"];
+const RATIFY: &str = "ratify";
+const PARTS: [&str; 5] = [RATIFY, "cosign2", "crane", "olareg", "docker-registry"];
 
 /// Which rows are measured.
 #[derive(Debug, Clone, clap::Args)]
@@ -45,6 +46,9 @@ pub(super) struct Args {
     /// Only parts with these words: plain, TLS, mTLS, docker, cold, batch, nothing, warm, memory
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
+    /// Without Ratify, and so without goals that compare: to see what a change does
+    #[arg(long)]
+    alone: bool,
 }
 
 impl Args {
@@ -62,15 +66,17 @@ pub(super) fn run(runs: usize, args: &Args) -> Result<Report> {
     if cfg!(debug_assertions) {
         bail!("the client must not be a debug build; `again_as_release` sees to that");
     }
-    let tools = ensure_parts(&parts::closure(|part| PARTS.contains(&part.name)), Missing::Fails)?;
+    let wanted = |name: &str| PARTS.contains(&name) && !(args.alone && name == RATIFY);
+    let tools = ensure_parts(&parts::closure(|part| wanted(part.name)), Missing::Fails)?;
     let images = Images::ensure(&tools)?;
     // In memory, so that no row waits for a disk.
     let shm = std::path::Path::new("/dev/shm");
     let parent = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
     let scratch = tempfile::tempdir_in(parent)?;
     let setup = Setup {
-        ours: VERIFIER.build(&["--release"])?,
-        ratify: tools["ratify"].clone(),
+        // As it is released.
+        ours: VERIFIER.build(&["--profile", "dist"])?,
+        ratify: (!args.alone).then(|| tools[RATIFY].clone()),
         key: images.key(),
         certificates: Certificates::make(&scratch.path().join("certificates"))?,
         scratch: scratch.path().to_owned(),
@@ -96,6 +102,9 @@ pub(super) fn again_as_release(
     for word in &args.only {
         command.args(["--only", word]);
     }
+    if args.alone {
+        command.arg("--alone");
+    }
     if let Some(output) = output {
         command.arg("--output").arg(output);
     }
@@ -119,6 +128,10 @@ fn one_each(keys: impl IntoIterator<Item = String>) -> Vec<Asked> {
 }
 
 impl Bench {
+    fn leaves_out(&self, who: Who) -> bool {
+        who == Who::Ratify && self.args.alone
+    }
+
     /// Whether the part is measured; if so, that it begins is told.
     fn begins(&self, wire: Wire, part: &str) -> bool {
         let wanted = self.args.want(wire, part);
@@ -162,6 +175,9 @@ impl Bench {
             let shapes: [(Who, Key); 3] =
                 [(Who::Ratify, plain), (Who::Ours, for_one), (Who::Ours, for_all)];
             for (at, (who, key)) in shapes.into_iter().enumerate() {
+                if self.leaves_out(who) {
+                    continue;
+                }
                 let verifier = self.setup.start(who, Keeps::Everything, wire)?;
                 in_turn(&verifier.target, &one_each([key(&name(0))]))?;
                 let asked = one_each((1..count).map(|n| key(&name(n))));
@@ -185,6 +201,9 @@ impl Bench {
         let mut times = [const { [const { Vec::new() }; 2] }; 2];
         for _ in 0..self.runs {
             for (at, (who, key)) in questions().into_iter().enumerate() {
+                if self.leaves_out(who) {
+                    continue;
+                }
                 let verifier = self.setup.start(who, Keeps::Everything, wire)?;
                 // Of another repository of the same registry, as in `cold`.
                 in_turn(&verifier.target, &one_each([key(&name(0))]))?;
@@ -209,6 +228,9 @@ impl Bench {
         let mut loads = [const { Vec::new() }; 2];
         for _ in 0..self.runs {
             for (at, (who, key)) in questions().into_iter().enumerate() {
+                if self.leaves_out(who) {
+                    continue;
+                }
                 let verifier = self.setup.start(who, Keeps::Content, wire)?;
                 let asked = one_each((0..IMAGES).map(|n| key(&name(n))));
                 in_turn(&verifier.target, &asked)?;
@@ -227,6 +249,9 @@ impl Bench {
         let mut loads = [const { [const { Vec::new() }; 2] }; CONNECTIONS.len()];
         for _ in 0..self.runs {
             for (at, (who, key)) in questions().into_iter().enumerate() {
+                if self.leaves_out(who) {
+                    continue;
+                }
                 let verifier = self.setup.start(who, Keeps::Everything, wire)?;
                 // All of them, because Ratify lets nobody ask twice for one at once.
                 let asked = one_each((0..IMAGES).map(|n| key(&name(n))));
@@ -261,6 +286,9 @@ impl Bench {
         }
         let _registry = Registry::olareg(&self.tools, &repositories, "mem")?;
         for (who, key) in questions() {
+            if self.leaves_out(who) {
+                continue;
+            }
             let mut runs = Vec::new();
             for _ in 0..self.runs {
                 let verifier = self.setup.start(who, Keeps::Everything, wire)?;
@@ -341,7 +369,10 @@ mod tests {
 
     #[test]
     fn wires_and_parts_are_chosen_by_their_names() {
-        let args = |words: &[&str]| Args { only: words.iter().map(ToString::to_string).collect() };
+        let args = |words: &[&str]| Args {
+            only: words.iter().map(ToString::to_string).collect(),
+            alone: false,
+        };
         assert!(args(&[]).want(Wire::Tls, "warm"));
         assert!(args(&["warm"]).want(Wire::Tls, "warm"));
         assert!(args(&["TLS"]).want(Wire::Tls, "warm"));

@@ -85,6 +85,9 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn times(&mut self, what: &str, times: &[Duration]) {
+        if times.is_empty() {
+            return;
+        }
         self.rows.push(Row {
             what: what.to_owned(),
             median_ms: millis(median(times.to_vec())),
@@ -95,6 +98,9 @@ impl Table {
     }
 
     pub(super) fn loads(&mut self, what: &str, loads: &[Measured]) {
+        if loads.is_empty() {
+            return;
+        }
         let ms = |value: fn(&Measured) -> Duration| {
             middle_of(loads, |load| value(load).as_secs_f64() * 1000.0)
         };
@@ -111,6 +117,10 @@ impl Table {
 
     pub(super) fn promise(&mut self, what: &str, goal: Goal) {
         let Goal { measured, at_most } = goal;
+        // Compared with nobody, it is no goal.
+        if !measured.is_finite() {
+            return;
+        }
         self.promises.push(Promise { what: what.to_owned(), measured, at_most });
     }
 

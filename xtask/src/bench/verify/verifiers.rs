@@ -56,7 +56,8 @@ impl fmt::Display for Wire {
 #[derive(Debug)]
 pub(super) struct Setup {
     pub(super) ours: PathBuf,
-    pub(super) ratify: PathBuf,
+    /// Unless it is left out.
+    pub(super) ratify: Option<PathBuf>,
     /// The public key.
     pub(super) key: PathBuf,
     pub(super) certificates: Certificates,
@@ -172,7 +173,8 @@ impl Setup {
         });
         let file = home.join("config.json");
         fs::write(&file, serde_json::to_vec_pretty(&config)?)?;
-        let mut command = Command::new(&self.ratify);
+        let ratify = self.ratify.as_ref().context("Ratify is left out of this run")?;
+        let mut command = Command::new(ratify);
         command.args(["serve", "--http", &address.to_string(), "--config"]).arg(file);
         command.args(["--health-port", "127.0.0.1:0"]);
         if keeps == Keeps::Everything {

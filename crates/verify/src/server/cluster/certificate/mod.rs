@@ -263,7 +263,11 @@ impl Keeper {
                     all.push(read);
                     None
                 }
-                Ok(None) => Some("it is not there; it is told whom to trust when it is".to_owned()),
+                // No trouble: not everybody has both a Provider and a webhook.
+                Ok(None) => {
+                    tracing::debug!(object = %named, "it is not there; it is told when it is");
+                    None
+                }
                 Err(error) => {
                     // Whom it trusts is not known: nobody, as far as a next authority goes.
                     trusted.push(BTreeSet::new());

@@ -8,6 +8,7 @@
 //! | manifests and blobs of signatures | repository and digest | the same |
 //! | what came of a subject | repository, descriptor and generation of the policy | longer for a yes than for a no |
 //! | an answer as it is written | the key as it was asked, and a generation | no longer than any of what it was made of |
+//! | which answers a request is told | its body, and a generation | the same |
 //!
 //! Lists of what refers to a subject are not kept by themselves: what came of them is.
 //!
@@ -17,77 +18,31 @@
 //! Of many who want the same, one asks. That one is a task of its own, so the work goes on when
 //! whoever began it has run out of time, and the next who asks finds it done.
 
+mod kept;
+mod keys;
+
 use std::hash::Hash;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use moka::Expiry;
-use moka::future::Cache;
-use portolan_core::{Descriptor, Digest};
+use moka::{future::Cache, sync};
+use portolan_core::Digest;
 
+use self::kept::{ENTRY, Until as _, WhenOver, text_bytes, weight};
+pub(super) use self::kept::{Kept, KeptAnswer, KeptRequest};
+use self::keys::OfRepository;
+pub(super) use self::keys::{ImageKey, TagKey, VerdictKey};
 use super::config::CacheConfig;
 use super::metrics::{CacheName, Metrics};
 use super::provider::Shape;
 use super::question::Ground;
-use super::reports::Written;
 use super::trouble::{Code, Trouble};
 use super::work::{MAX_REGISTRIES, Work, host};
 use crate::collect::Carriers;
 use crate::decision::SubjectAnswer;
 use crate::subjects::Contents;
-
-/// A tag of a repository.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct TagKey {
-    pub(super) repository: Arc<str>,
-    pub(super) tag: String,
-}
-
-/// An image in a repository.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct ImageKey {
-    pub(super) repository: Arc<str>,
-    pub(super) digest: Digest,
-}
-
-/// A subject under a policy. Some kinds of signature also speak of type and size.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct VerdictKey {
-    pub(super) repository: Arc<str>,
-    pub(super) digest: Digest,
-    pub(super) media_type: String,
-    pub(super) size: u64,
-    pub(super) generation: u64,
-}
-
-impl VerdictKey {
-    pub(super) fn new(repository: &Arc<str>, subject: &Descriptor, generation: u64) -> Self {
-        Self {
-            repository: Arc::clone(repository),
-            digest: subject.digest,
-            media_type: subject.media_type.clone(),
-            size: subject.size,
-            generation,
-        }
-    }
-}
-
-/// What is known, and until when that may be said without asking again.
-#[derive(Debug, Clone)]
-pub(super) struct Kept<V> {
-    pub(super) value: V,
-    pub(super) until: Instant,
-}
-
-/// An answer as it is written, under a policy.
-pub(super) struct KeptAnswer {
-    pub(super) written: Arc<Written>,
-    pub(super) ground: Ground,
-    /// The earliest end of all that it was made of.
-    pub(super) until: Instant,
-}
 
 /// All caches, and the gate before the work that fills them.
 pub(super) struct Caches {
@@ -98,7 +53,9 @@ pub(super) struct Caches {
     contents: Cache<ImageKey, Bytes>,
     verdicts: Cache<VerdictKey, Kept<Arc<SubjectAnswer>>>,
     /// One for each shape: an answer is found by nothing but the key as it came.
-    answers: [Cache<Arc<str>, Arc<KeptAnswer>>; 2],
+    answers: [sync::Cache<Arc<str>, Arc<KeptAnswer>>; 2],
+    /// Likewise, by the whole body.
+    requests: [sync::Cache<Bytes, Arc<KeptRequest>>; 2],
     /// Where what counted was last found at a registry. It decides what is asked for first, and
     /// nothing else.
     carriers: Cache<String, Carriers>,
@@ -121,64 +78,6 @@ const MAX_WAS: u64 = 2_048;
 const SHORTEST: Duration = Duration::from_millis(20);
 /// Nor is one piece of content that takes the place of so many others.
 const LARGEST: usize = 256 * 1024;
-
-/// What belongs to a repository.
-trait OfRepository {
-    fn repository(&self) -> &str;
-}
-
-impl OfRepository for TagKey {
-    fn repository(&self) -> &str {
-        &self.repository
-    }
-}
-
-impl OfRepository for ImageKey {
-    fn repository(&self) -> &str {
-        &self.repository
-    }
-}
-
-impl OfRepository for VerdictKey {
-    fn repository(&self) -> &str {
-        &self.repository
-    }
-}
-
-/// Each when its own time is over.
-struct WhenOver;
-
-impl<K, V> Expiry<K, Kept<V>> for WhenOver {
-    fn expire_after_create(&self, _: &K, kept: &Kept<V>, now: Instant) -> Option<Duration> {
-        Some(kept.until.saturating_duration_since(now))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        kept: &Kept<V>,
-        now: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        self.expire_after_create(key, kept, now)
-    }
-}
-
-impl<K> Expiry<K, Arc<KeptAnswer>> for WhenOver {
-    fn expire_after_create(&self, _: &K, kept: &Arc<KeptAnswer>, now: Instant) -> Option<Duration> {
-        Some(kept.until.saturating_duration_since(now))
-    }
-
-    fn expire_after_update(
-        &self,
-        key: &K,
-        kept: &Arc<KeptAnswer>,
-        now: Instant,
-        _: Option<Duration>,
-    ) -> Option<Duration> {
-        self.expire_after_create(key, kept, now)
-    }
-}
 
 impl Caches {
     pub(super) fn new(config: &CacheConfig, work: Work, metrics: Arc<Metrics>) -> Self {
@@ -206,10 +105,19 @@ impl Caches {
             })
             .expire_after(WhenOver);
         let answers = || {
-            Cache::builder()
+            sync::Cache::builder()
                 .max_capacity(config.answer_bytes)
                 .weigher(|key: &Arc<str>, value: &Arc<KeptAnswer>| {
                     weight(ENTRY + key.len() + value.written.bytes())
+                })
+                .expire_after(WhenOver)
+                .build()
+        };
+        let requests = || {
+            sync::Cache::builder()
+                .max_capacity(config.answer_bytes / 4)
+                .weigher(|key: &Bytes, value: &Arc<KeptRequest>| {
+                    weight(ENTRY + key.len() + value.bytes())
                 })
                 .expire_after(WhenOver)
                 .build()
@@ -221,6 +129,7 @@ impl Caches {
             contents: contents.build(),
             verdicts: verdicts.build(),
             answers: [answers(), answers()],
+            requests: [requests(), requests()],
             carriers: Cache::new(MAX_REGISTRIES),
             times: Times {
                 tag: config.tag_ttl.0,
@@ -327,20 +236,42 @@ impl Caches {
     }
 
     /// The answer to a key, if it was given under this generation and nothing in it is over.
-    pub(super) async fn answer(
+    pub(super) fn answer(
         &self,
         shape: Shape,
         key: &str,
         ground: &Ground,
     ) -> Option<Arc<KeptAnswer>> {
-        let kept = self.answers[shape as usize].get(key).await;
+        let kept = self.answers[shape as usize].get(key);
         kept.filter(|kept| kept.ground == *ground)
     }
 
-    /// Keeps the answer to a key.
-    pub(super) async fn keep_answer(&self, shape: Shape, key: &str, answer: KeptAnswer) {
-        if answer.until.saturating_duration_since(Instant::now()) >= SHORTEST {
-            self.answers[shape as usize].insert(key.into(), Arc::new(answer)).await;
+    /// Keeps an answer.
+    pub(super) fn keep_answer(&self, shape: Shape, answer: KeptAnswer) {
+        if is_worth_it(answer.until()) {
+            self.answers[shape as usize].insert(Arc::clone(&answer.key), Arc::new(answer));
+        }
+    }
+
+    /// What is told to a request with this body; likewise.
+    pub(super) fn request(
+        &self,
+        shape: Shape,
+        body: &[u8],
+        ground: &Ground,
+    ) -> Option<Arc<KeptRequest>> {
+        let kept = self.requests[shape as usize].get(body);
+        let kept = kept.filter(|kept| kept.ground == *ground);
+        self.metrics.cache(CacheName::Request, kept.is_some());
+        kept
+    }
+
+    /// Keeps that.
+    pub(super) fn keep_request(&self, shape: Shape, body: &[u8], request: KeptRequest) {
+        if is_worth_it(request.until()) {
+            // Of its own: what came in may be a part of something larger.
+            let body = Bytes::copy_from_slice(body);
+            self.requests[shape as usize].insert(body, Arc::new(request));
         }
     }
 
@@ -392,28 +323,6 @@ impl Caches {
     }
 }
 
-/// What a cache needs to find an entry, about, and its time.
-const ENTRY: usize = 512;
-
-fn weight(bytes: usize) -> u32 {
-    u32::try_from(bytes).unwrap_or(u32::MAX)
-}
-
-/// About as many bytes as an answer takes: its text, and what holds the pieces together.
-fn text_bytes(answer: &SubjectAnswer) -> usize {
-    let text = |text: &Option<String>| text.as_ref().map_or(0, String::len);
-    let signatures = answer.signatures.iter().map(|one| {
-        400 + text(&one.tag)
-            + one.warnings.iter().map(|warning| 24 + warning.len()).sum::<usize>()
-            + one.signer.len()
-            + text(&one.identity)
-            + text(&one.issuer)
-            + text(&one.predicate_type)
-            + text(&one.message)
-    });
-    let over = answer.passed_over.iter().map(|one| 100 + one.why.len());
-    let reasons = answer.reasons.iter().map(|one| 50 + one.message.len());
-    let facts = answer.facts.iter().map(|facts| facts.bytes());
-    let all = signatures.chain(over).chain(reasons).chain(facts);
-    answer.media_type.len() + all.sum::<usize>()
+fn is_worth_it(until: Instant) -> bool {
+    until.saturating_duration_since(Instant::now()) >= SHORTEST
 }

@@ -3,6 +3,8 @@
 //! No series is named after an image, a namespace or a key: strangers choose those, and each would
 //! be kept for ever. Every series that can exist from the beginning does, at zero.
 
+mod words;
+
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+pub(super) use self::words::{CacheName, Call, Input, Outcome, Selected};
 use super::trouble::Code;
 
 type One = [(&'static str, &'static str); 1];
@@ -41,104 +44,6 @@ const MAX_HOSTS: usize = 32;
 const OTHER_HOSTS: &str = "other";
 /// Statuses that are counted by themselves; of others only the kind.
 const STATUSES: [u16; 13] = [200, 206, 301, 302, 307, 401, 403, 404, 429, 500, 502, 503, 504];
-
-/// Which cache.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CacheName {
-    Tag,
-    Image,
-    Content,
-    Verdict,
-    Answer,
-}
-
-impl CacheName {
-    const ALL: [Self; 5] = [Self::Tag, Self::Image, Self::Content, Self::Verdict, Self::Answer];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Tag => "tag",
-            Self::Image => "image",
-            Self::Content => "content",
-            Self::Answer => "answer",
-            Self::Verdict => "verdict",
-        }
-    }
-}
-
-/// What was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
-    Verify,
-    Mutate,
-    Admission,
-}
-
-/// What came of looking for the images of some machines.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Selected {
-    /// Images of an index.
-    OfIndex,
-    /// The one image that there is.
-    Single,
-    /// The index has nothing for one of them.
-    Nothing,
-}
-
-impl Selected {
-    const ALL: [Self; 3] = [Self::OfIndex, Self::Single, Self::Nothing];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::OfIndex => "selected",
-            Self::Single => "single",
-            Self::Nothing => "not_found",
-        }
-    }
-}
-
-/// What came of one image in a call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
-    Verified,
-    Refused,
-    NoPolicy,
-    Exempt,
-    Pinned,
-    Trouble,
-}
-
-impl Outcome {
-    const ALL: [Self; 6] =
-        [Self::Verified, Self::Refused, Self::NoPolicy, Self::Exempt, Self::Pinned, Self::Trouble];
-
-    fn word(self) -> &'static str {
-        match self {
-            Self::Verified => "verified",
-            Self::Refused => "refused",
-            Self::NoPolicy => "no_policy",
-            Self::Exempt => "exempt",
-            Self::Pinned => "pinned",
-            Self::Trouble => "trouble",
-        }
-    }
-}
-
-/// What is read again when it changes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Input {
-    Policy,
-    Nodes,
-}
-
-impl Input {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Policy => "policy",
-            Self::Nodes => "nodes",
-        }
-    }
-}
 
 /// All metrics of one verifier.
 #[derive(Debug)]
