@@ -190,3 +190,37 @@ fn a_schema_without_end_ends() {
     let found = changes(&definition(deep), &definition(other));
     assert!(found.iter().all(|one| one.what.contains("too deep")), "{found:?}");
 }
+
+/// Every place of a document.
+fn places(value: &Value, at: &str, out: &mut Vec<String>) {
+    out.push(at.to_owned());
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(key, inner)| {
+            let key = key.replace('~', "~0").replace('/', "~1");
+            places(inner, &format!("{at}/{key}"), out);
+        }),
+        Value::Array(all) => {
+            all.iter().enumerate().for_each(|(n, inner)| places(inner, &format!("{at}/{n}"), out));
+        }
+        _ => {}
+    }
+}
+
+/// What a cluster lists is a stranger's: whatever stands anywhere, there is an answer.
+#[test]
+fn whatever_a_cluster_has_there_is_an_answer() {
+    let ours = &definitions::of("Shim").unwrap().value;
+    let mut all = Vec::new();
+    places(ours, "", &mut all);
+    assert!(all.len() > 200);
+    for place in all {
+        for odd in
+            [json!(null), json!(7), json!("x"), json!([]), json!({}), json!([null, {"a": 1}])]
+        {
+            let mut there = ours.clone();
+            *there.pointer_mut(&place).unwrap() = odd;
+            standing(Some(&there), ours);
+            standing(Some(ours), &there);
+        }
+    }
+}

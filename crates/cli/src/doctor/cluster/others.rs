@@ -10,9 +10,9 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let serves = |word: &str| served.iter().any(|one| one == word);
     let mut findings = vec![tekton(facts, serves("builds")), gatekeeper(facts)];
     let deployments = facts.deployments.items("others").unwrap_or_default();
-    for (is_theirs, what, word, guide) in [
+    let rivals: [(fn(&Value) -> bool, &str, &str, &str); 2] = [
         (
-            is_shipwright as fn(&Value) -> bool,
+            is_shipwright,
             "Shipwright's own build controller",
             "builds",
             "docs/controller.md, \"From upstream's controller\"",
@@ -23,7 +23,8 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
             "shims",
             "docs/migrating-from-runtime-class-manager.md",
         ),
-    ] {
+    ];
+    for (is_theirs, what, word, guide) in rivals {
         let running = deployments.iter().find(|one| one["spec"]["replicas"] != 0 && is_theirs(one));
         let Some(running) = running else { continue };
         let place =

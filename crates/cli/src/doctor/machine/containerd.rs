@@ -18,9 +18,13 @@ pub(in super::super) struct Facts {
 
 pub(in super::super) fn gather(root: &Path) -> Facts {
     let there = |path: &str| root.join(path.trim_start_matches('/')).exists();
-    let found = PRESETS.iter().find(|preset| {
-        there(preset.marker) || preset.programs.iter().any(|program| there(program))
-    });
+    // What is special says so by its marker; programs are shared, so of these the usual kind counts.
+    let marked = PRESETS.iter().find(|preset| there(preset.marker));
+    let installed = || {
+        let mut usual_first = PRESETS.iter().rev();
+        usual_first.find(|preset| preset.programs.iter().any(|program| there(program)))
+    };
+    let found = marked.or_else(installed);
     let socket = found.is_some_and(|preset| {
         let path = root.join(preset.socket.trim_start_matches('/'));
         std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_socket())

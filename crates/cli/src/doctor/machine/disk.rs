@@ -20,9 +20,9 @@ pub(in super::super) struct Disk {
 }
 
 pub(in super::super) fn gather(places: &[(&'static str, &PathBuf)]) -> Vec<Disk> {
-    let of = |(purpose, path): &(&'static str, &PathBuf)| Disk {
+    let of = |&(purpose, path): &(&'static str, &PathBuf)| Disk {
         purpose,
-        path: (*path).clone(),
+        path: path.clone(),
         room: room(path),
     };
     places.iter().map(of).collect()
