@@ -175,12 +175,12 @@ fn workload(object: &mut Value, key: &str, values: &mut Value) {
         values[key]["replicas"] = object["spec"]["replicas"].take();
         object["spec"]["replicas"] = bare(&format!(".Values.{key}.replicas"));
     }
-    for container in each(&mut object["spec"]["template"]["spec"]["containers"]) {
+    for container in each(object, "/spec/template/spec/containers") {
         if container["resources"].is_object() {
             values[key]["resources"] = container["resources"].take();
             container["resources"] = bare(&format!("toJson .Values.{key}.resources"));
         }
-        for variable in each(&mut container["env"]) {
+        for variable in each(container, "/env") {
             if variable["name"] == "PORTOLAN_SERVE" {
                 variable["value"] = json!(mark("include \"portolan.serve\" ."));
             }

@@ -15,23 +15,23 @@ pub(super) fn place(object: &mut Value, options: &Options) {
         *value = json!(to);
     };
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();
-    if let Some(namespace) = object.pointer_mut("/metadata/namespace") {
-        moved(namespace);
-    }
+    object.pointer_mut("/metadata/namespace").into_iter().for_each(moved);
     match kind.as_str() {
-        "Namespace" => moved(&mut object["metadata"]["name"]),
+        "Namespace" => object.pointer_mut("/metadata/name").into_iter().for_each(moved),
         "ClusterRoleBinding" | "RoleBinding" => {
-            each(&mut object["subjects"]).for_each(|subject| moved(&mut subject["namespace"]));
+            let subjects = each(object, "/subjects");
+            subjects.filter_map(|one| one.pointer_mut("/namespace")).for_each(moved);
         }
         "ValidatingWebhookConfiguration" => {
-            for webhook in each(&mut object["webhooks"]) {
-                moved(&mut webhook["clientConfig"]["service"]["namespace"]);
-                let selector = &mut webhook["namespaceSelector"]["matchExpressions"];
-                each(selector).flat_map(|one| each(&mut one["values"])).for_each(moved);
+            for webhook in each(object, "/webhooks") {
+                let service = webhook.pointer_mut("/clientConfig/service/namespace");
+                service.into_iter().for_each(moved);
+                let terms = each(webhook, "/namespaceSelector/matchExpressions");
+                terms.flat_map(|one| each(one, "/values")).for_each(moved);
             }
         }
         "PortolanVerifiedImages" | "Assign" => {
-            each(&mut object["spec"]["match"]["excludedNamespaces"]).for_each(moved);
+            each(object, "/spec/match/excludedNamespaces").for_each(moved);
         }
         "Provider" => {
             let url = &mut object["spec"]["url"];
@@ -41,9 +41,12 @@ pub(super) fn place(object: &mut Value, options: &Options) {
     }
 }
 
-/// The items of a list; none where it is no list.
-pub(super) fn each(value: &mut Value) -> impl Iterator<Item = &mut Value> {
-    value.as_array_mut().into_iter().flatten()
+/// The items of a list in an object; none where there is no such list. Nothing is made by looking.
+pub(super) fn each<'a>(
+    object: &'a mut Value,
+    pointer: &'static str,
+) -> impl Iterator<Item = &'a mut Value> {
+    object.pointer_mut(pointer).and_then(Value::as_array_mut).into_iter().flatten()
 }
 
 /// `https://SERVICE.NAMESPACE:PORT/…` with another namespace.

@@ -24,15 +24,12 @@ pub(super) fn set(object: &mut Value, options: &Options) {
 }
 
 fn pod(spec: &mut Value, options: &Options) {
-    let lists = ["initContainers", "containers"];
-    for list in lists {
-        let Some(containers) = spec.get_mut(list) else { continue };
-        for container in each(containers) {
+    for list in ["/initContainers", "/containers"] {
+        for container in each(spec, list) {
             named(&mut container["image"], options);
+            each(container, "/env").for_each(|one| variable(one, options));
             let is_controller = container["command"] == json!(["portolan-controller"]);
-            let env = &mut container["env"];
-            each(env).for_each(|one| variable(one, options));
-            if is_controller && let Some(env) = env.as_array_mut() {
+            if is_controller && let Some(env) = container["env"].as_array_mut() {
                 // Said, so that a controller ends with the reason where a part of it is not possible.
                 let served = options.components.iter().filter_map(|one| Component::served(*one));
                 let served: Vec<_> = served.collect();
@@ -58,7 +55,7 @@ fn named(image: &mut Value, options: &Options) {
 
 /// The strategy that runs Portolan itself runs the image that is installed.
 fn strategy(object: &mut Value, options: &Options) {
-    for parameter in each(&mut object["spec"]["parameters"]) {
+    for parameter in each(object, "/spec/parameters") {
         if parameter["name"] == "portolan-image" {
             parameter["default"] = json!(options.image);
         }

@@ -25,7 +25,7 @@ pub(super) fn set(object: &mut Value, options: &Options) -> Result<(), String> {
         ("Provider", _) => bundle(&mut object["spec"], options),
         ("ValidatingWebhookConfiguration", _) => {
             // One may be without, and is then trusted by nobody; so nothing has to be put here first.
-            for webhook in super::place::each(&mut object["webhooks"]) {
+            for webhook in super::place::each(object, "/webhooks") {
                 if let Some(client) = webhook["clientConfig"].as_object_mut() {
                     client.remove("caBundle");
                 }
