@@ -30,7 +30,8 @@ pub(in super::super) fn gather(places: &[(&'static str, &PathBuf)]) -> Vec<Disk>
 
 /// What is not there yet will be on the file system of the folder that is.
 fn room(path: &Path) -> Result<(u64, u64), String> {
-    let there = path.ancestors().find(|path| path.exists()).unwrap_or(Path::new("/"));
+    let there = path.ancestors().find(|path| path.exists());
+    let there = there.ok_or("no folder of its path is there")?;
     let stat = rustix::fs::statvfs(there).map_err(|error| error.to_string())?;
     Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
 }
