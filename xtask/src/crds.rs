@@ -1,4 +1,5 @@
-//! `cargo xtask crds`: writes `deploy/crds`, through the test that compares it.
+//! `cargo xtask crds` and `cargo xtask chart`: write `deploy/crds` and `deploy/chart`, which holds them too, through the
+//! tests that compare them.
 
 use anyhow::Result;
 

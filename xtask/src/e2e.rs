@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::program::{AGENT, CONTROLLER, INIT, PORTOLAN, STEPS, VERIFIER, build_together};
+use crate::program::{AGENT, CONTROLLER, INIT, PORTOLAN, VERIFIER, build_together};
+use crate::program::{static_programs, static_target};
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
 use crate::testbed::{Cache, Missing, Runtime, Use, ensure, up};
@@ -43,10 +44,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
             ("PORTOLAN_INIT_BIN", INIT.build(&["--release"])?),
         ])
     })?;
-    let steps = phases.time("build steps", || {
-        // Libraries in C are compiled for musl too.
-        Ok([STEPS.build(&["--profile", "step"])?])
-    })?;
+    // Libraries in C are compiled for musl too.
+    let steps = phases.time("build image", || static_programs(static_target(), "step"))?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
     let guard = if args.keep { None } else { Some(Guard::start(&lock)?) };

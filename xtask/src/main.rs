@@ -12,6 +12,7 @@ mod crds;
 mod e2e;
 mod fixtures;
 mod fuzz;
+mod image;
 mod layout;
 mod program;
 mod schemas;
@@ -40,8 +41,12 @@ enum Chore {
     Fixtures,
     /// Write the checked-in JSON Schemas and the OpenAPI document again
     Schemas,
-    /// Write the checked-in custom resource definitions again
+    /// Build the image of Portolan with all its programs
+    Image(image::Args),
+    /// Write the checked-in custom resource definitions again, and the chart that holds them
     Crds,
+    /// Write the checked-in Helm chart again
+    Chart,
 }
 
 /// The repository's root.
@@ -69,6 +74,7 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Bench(args) => bench::run(&args),
         Chore::Fixtures => fixtures::run(),
         Chore::Schemas => schemas::run(),
-        Chore::Crds => crds::run(),
+        Chore::Image(args) => image::run(&args),
+        Chore::Crds | Chore::Chart => crds::run(),
     }
 }

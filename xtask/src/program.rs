@@ -23,9 +23,6 @@ pub(crate) const VERIFIER: Program =
     Program { package: "portolan-verify", name: "portolan-verifier", target: None };
 pub(crate) const CONTROLLER: Program =
     Program { package: "portolan-controller", name: "portolan-controller", target: None };
-/// The same without a loader or libraries, for an image of its own.
-pub(crate) const STEPS: Program =
-    Program { package: "portolan-cli", name: "portolan", target: Some(MUSL) };
 /// This very program, when it must not be a debug build.
 pub(crate) const XTASK: Program = Program { package: "xtask", name: "xtask", target: None };
 /// Alone in a guest's first file system, so it cannot need a loader or a library there.
@@ -45,14 +42,50 @@ impl Program {
     }
 }
 
+/// What the image of Portolan holds: every program, without a loader or libraries.
+pub(crate) fn static_programs(target: &'static str, profile: &str) -> Result<Vec<PathBuf>> {
+    static_programs_by(cargo_build, target, profile)
+}
+
+/// The same with another compiler's command in the place of `cargo build`.
+pub(crate) fn static_programs_by(
+    command: impl Fn() -> Command,
+    target: &'static str,
+    profile: &str,
+) -> Result<Vec<PathBuf>> {
+    let one = |program: Program| Program { target: Some(target), ..program };
+    // At once, so that libraries have one set of features: they are then compiled once.
+    let flags = ["--profile", profile];
+    let all = [PORTOLAN, AGENT, CONTROLLER, VERIFIER, INIT].map(one);
+    build_by(command(), all, &flags).map(Vec::from)
+}
+
+/// The machine's own, for images.
+pub(crate) fn static_target() -> &'static str {
+    MUSL
+}
+
+fn cargo_build() -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.arg("build");
+    command
+}
+
 /// Builds programs for one target at once. Each alone would have features of libraries of its own,
 /// and so libraries of its own.
 pub(crate) fn build_together<const N: usize>(
     programs: [Program; N],
     flags: &[&str],
 ) -> Result<[PathBuf; N]> {
-    let mut command = Command::new(env!("CARGO"));
-    command.args(["build", "--locked"]);
+    build_by(cargo_build(), programs, flags)
+}
+
+fn build_by<const N: usize>(
+    mut command: Command,
+    programs: [Program; N],
+    flags: &[&str],
+) -> Result<[PathBuf; N]> {
+    command.arg("--locked");
     for program in &programs {
         command.args(["--package", program.package, "--bin", program.name]);
     }

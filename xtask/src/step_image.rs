@@ -1,4 +1,4 @@
-//! The image of steps, built by Portolan itself and pushed to the testbed's registry.
+//! The image of Portolan's programs, which steps of builds and Deployments run, built by Portolan itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +15,11 @@ const CERTIFICATES: &str = "/etc/ssl/certs/ca-certificates.crt";
 /// What the image stands on, among the testbed's parts.
 const BASE: &str = "git-tools-image";
 
-/// Lays out what `deploy/image/Containerfile` asks for in the empty folder `to`.
-pub(crate) fn lay_out(programs: &[PathBuf], to: &Path) -> Result<()> {
+/// Lays out what `deploy/image/Containerfile` asks for in the folder `to`, with the programs of one architecture.
+pub(crate) fn lay_out(programs: &[PathBuf], architecture: &str, to: &Path) -> Result<()> {
     let from = crate::root().join("deploy/image");
     copy_folder(&from, to)?;
-    let here = Platform::new("linux", std::env::consts::ARCH).normalised();
-    let bin = to.join("bin").join(here.architecture);
+    let bin = to.join("bin").join(architecture);
     fs::create_dir_all(&bin).with_context(|| format!("create {}", bin.display()))?;
     for program in programs {
         let name = program.file_name().context("a program has a name")?;
@@ -34,27 +33,43 @@ pub(crate) fn lay_out(programs: &[PathBuf], to: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Builds the image with `portolan` and pushes it; returns what pods pull, by digest.
-pub(crate) fn push(portolan: &Path, programs: &[PathBuf], state: &State) -> Result<String> {
-    let dir = tempfile::tempdir().context("make a temporary folder")?;
-    lay_out(programs, dir.path())?;
-    let base = state.images.get(BASE).with_context(|| format!("the testbed has no {BASE}"))?;
-    let base = base.replacen(&state.registry.cluster, &state.registry.loopback, 1);
-    let platform = Platform::new("linux", std::env::consts::ARCH).normalised().to_string();
-    let repository = "portolan/portolan";
-    let out = Command::new(portolan)
-        .args(["build", "run", "--engine", "local", "--no-source", "-o", "json", "--dir"])
-        .arg(dir.path())
-        .args(["--platform", &platform, "--build-arg", &format!("BASE={base}")])
-        .args(["--output", &format!("{}/{repository}:e2e", state.registry.loopback)])
+/// Has `portolan` build what is laid out in `dir`; returns the digest.
+pub(crate) fn build(
+    portolan: &Path,
+    dir: &Path,
+    platforms: &[Platform],
+    base: &str,
+    output: &str,
+) -> Result<String> {
+    let mut command = Command::new(portolan);
+    command.args(["build", "run", "--engine", "local", "--no-source", "-o", "json", "--dir"]);
+    command.arg(dir).args(["--build-arg", &format!("BASE={base}"), "--output", output]);
+    for platform in platforms {
+        command.args(["--platform", &platform.to_string()]);
+    }
+    let out = command
+        .current_dir(crate::root())
         .stderr(Stdio::inherit())
         .output()
         .with_context(|| format!("start {}", portolan.display()))?;
     if !out.status.success() {
-        bail!("the step image cannot be built: {}", String::from_utf8_lossy(&out.stdout));
+        bail!("the image cannot be built: {}", String::from_utf8_lossy(&out.stdout));
     }
     let status: Value = serde_json::from_slice(&out.stdout).context("the status of the build")?;
     let digest = status["output"]["digest"].as_str().context("the build names no digest")?;
+    Ok(digest.to_owned())
+}
+
+/// Builds the image with `portolan` and pushes it; returns what pods pull, by digest.
+pub(crate) fn push(portolan: &Path, programs: &[PathBuf], state: &State) -> Result<String> {
+    let dir = tempfile::tempdir().context("make a temporary folder")?;
+    let here = Platform::new("linux", std::env::consts::ARCH).normalised();
+    lay_out(programs, &here.architecture, dir.path())?;
+    let base = state.images.get(BASE).with_context(|| format!("the testbed has no {BASE}"))?;
+    let base = base.replacen(&state.registry.cluster, &state.registry.loopback, 1);
+    let repository = "portolan/portolan";
+    let output = format!("{}/{repository}:e2e", state.registry.loopback);
+    let digest = build(portolan, dir.path(), &[here], &base, &output)?;
     Ok(format!("{}/{repository}@{digest}", state.registry.cluster))
 }
 
@@ -81,9 +96,11 @@ mod tests {
         let program = dir.path().join("portolan");
         fs::write(&program, "program").unwrap();
         let to = dir.path().join("context");
-        lay_out(&[program], &to).unwrap();
-        let here = Platform::new("linux", std::env::consts::ARCH).normalised();
-        assert!(to.join("bin").join(here.architecture).join("portolan").is_file());
+        lay_out(std::slice::from_ref(&program), "amd64", &to).unwrap();
+        lay_out(&[program], "arm64", &to).unwrap();
+        for architecture in ["amd64", "arm64"] {
+            assert!(to.join("bin").join(architecture).join("portolan").is_file());
+        }
         let text = fs::read_to_string(to.join("Containerfile")).unwrap();
         for line in text.lines().filter(|line| line.starts_with("COPY ")) {
             let from = line.split(' ').nth(1).unwrap().split('/').next().unwrap();

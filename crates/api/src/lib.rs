@@ -10,6 +10,8 @@
 //! | `reason` | why something was refused or failed, by the names users see |
 //! | `keys` | labels and annotations |
 //! | `definitions` | the custom resource definitions, as they are installed |
+//! | `install` | every object that a cluster gets, and the Helm chart of them |
+//! | `upgrade` | what a cluster would lose by another definition |
 //! | `document` | resources from YAML and JSON files, with what a cluster would refuse or drop |
 
 #![warn(missing_docs)]
@@ -22,10 +24,12 @@ pub mod build;
 pub mod condition;
 pub mod definitions;
 pub mod document;
+pub mod install;
 pub mod keys;
 pub mod platform;
 pub mod reason;
 pub mod shim;
+pub mod upgrade;
 
 pub use k8s_openapi;
 pub use kube_core::{Duration, ObjectMeta, ResourceExt};

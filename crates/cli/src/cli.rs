@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
-use crate::{agent, build, buildrun, compat, completions, context, crds, host};
+use crate::{agent, build, buildrun, compat, completions, context, crds, doctor, host, install};
 use crate::{image, key, node, platform, platform_class, progress, registry, rootdisk, sign, step};
 use crate::{shim, strategy, verify, version};
 
@@ -100,6 +100,12 @@ enum Command {
     /// What the pods of a build run
     #[command(subcommand)]
     Step(step::Command),
+    /// Print what a cluster needs to run Portolan, for kubectl apply
+    Install(install::Args),
+    /// Print what an installation put into a cluster, for kubectl delete
+    Uninstall(install::uninstall::Args),
+    /// Say what is missing or wrong on this machine and in this cluster, and what to do
+    Doctor(doctor::Args),
     /// Print the custom resource definitions of Portolan
     Crds(crds::Args),
     /// Print a completion script for a shell
@@ -132,6 +138,9 @@ impl Cli {
             Command::Sign(args) => context::wait(sign::run(args, global)),
             Command::Key(command) => key::run(command),
             Command::Host(command) => host::run(&command),
+            Command::Install(args) => install::run(&args),
+            Command::Uninstall(args) => install::uninstall::run(&args),
+            Command::Doctor(args) => context::wait(doctor::run(args, global)),
             Command::Crds(args) => crds::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Version(args) => version::run(&args),

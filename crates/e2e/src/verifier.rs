@@ -174,9 +174,10 @@ impl Verifier {
 
     /// Its image, in the cluster's registry.
     fn push_image(&self) -> Result<String> {
-        let config = json!({ "Entrypoint": [format!("/{NAME}")] });
         let place = (self.dir.as_path(), "portolan/verifier");
-        program_image(&portolan_verifier(), NAME, &[], config, place)
+        // Where the manifest's command is found.
+        let to = format!("usr/local/bin/{NAME}");
+        program_image(&portolan_verifier(), &to, &[], json!({}), place)
     }
 }
 

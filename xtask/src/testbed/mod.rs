@@ -34,7 +34,7 @@ pub(crate) mod state;
 mod tekton;
 pub(crate) mod up;
 
-use crate::program::{PORTOLAN, STEPS};
+use crate::program::{PORTOLAN, static_programs, static_target};
 use crate::step_image;
 
 pub(crate) use build::{Missing, ensure};
@@ -102,8 +102,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::StepImage => {
             let state = running(&cache)?;
             let portolan = PORTOLAN.build(&[])?;
-            let steps = STEPS.build(&["--profile", "step"])?;
-            println!("{}", step_image::push(&portolan, &[steps], &state)?);
+            let steps = static_programs(static_target(), "step")?;
+            println!("{}", step_image::push(&portolan, &steps, &state)?);
             Ok(())
         }
         Command::Env => {

@@ -184,6 +184,8 @@ pub(crate) const PARTS: &[Part] = &[
     // have another form.
     registry_tool("cosign", "v3.1.3", "github.com/sigstore/cosign/v3/cmd/cosign", &[E2e]),
     registry_tool("cosign2", "v2.6.5", "github.com/sigstore/cosign/v2/cmd/cosign", &[E2e, Bench]),
+    // What renders charts, to agree with.
+    registry_tool("helm", "v3.19.4", "helm.sh/helm/v3/cmd/helm", &[E2e]),
     // What answers Gatekeeper elsewhere, to measure against.
     Part {
         name: "ratify",

@@ -47,6 +47,17 @@ pub(crate) struct Flags {
 }
 
 impl Flags {
+    /// Whether there is a cluster to ask at all: somebody named one, or this is a pod.
+    pub(crate) fn names_one(&self) -> bool {
+        let said = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+        let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
+        self.kubeconfig.is_some()
+            || self.context.is_some()
+            || said("KUBECONFIG")
+            || said("KUBERNETES_SERVICE_HOST")
+            || home.is_some_and(|file| file.exists())
+    }
+
     /// The namespace that was named.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.namespace.as_deref()
@@ -113,20 +124,24 @@ impl Cluster {
         what: &str,
         answer: impl Future<Output = Result<T, kube::Error>>,
     ) -> Result<T, Failure> {
-        let answered = match self.patience {
-            None => answer.await,
-            Some(patience) => match tokio::time::timeout(patience, answer).await {
-                Ok(answered) => answered,
-                Err(_) => {
-                    let error = anyhow::anyhow!(
-                        "cannot {what}: the cluster has not answered for {} s",
-                        patience.as_secs()
-                    );
-                    return Err(Failure::new(Exit::Transport, error));
-                }
-            },
-        };
-        answered.map_err(|error| refused(what, error))
+        match self.within(answer).await {
+            Ok(answered) => answered.map_err(|error| refused(what, error)),
+            Err(patience) => {
+                let error = anyhow::anyhow!(
+                    "cannot {what}: the cluster has not answered for {} s",
+                    patience.as_secs()
+                );
+                Err(Failure::new(Exit::Transport, error))
+            }
+        }
+    }
+
+    /// An answer as it is, unless it takes too long: then how long was waited.
+    pub(crate) async fn within<T>(&self, answer: impl Future<Output = T>) -> Result<T, Duration> {
+        match self.patience {
+            None => Ok(answer.await),
+            Some(patience) => tokio::time::timeout(patience, answer).await.map_err(|_| patience),
+        }
     }
 
     pub(crate) async fn get<K>(&self, api: &Api<K>, name: &str) -> Result<K, Failure>

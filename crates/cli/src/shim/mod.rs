@@ -13,7 +13,7 @@ use crate::format;
 mod lint;
 mod nodes;
 mod pin;
-mod plan;
+pub(crate) mod plan;
 
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]

@@ -94,9 +94,13 @@ fn parse(text: &str) -> anyhow::Result<Vec<Node>> {
 pub(super) async fn list(flags: &cluster::Flags) -> Result<Vec<Node>, Failure> {
     let cluster = Cluster::connect(flags).await?;
     let nodes: Vec<ClusterNode> = cluster.list(&cluster.wide(), None).await?;
-    let read = |node: ClusterNode| {
+    Ok(nodes.into_iter().map(Node::from).collect())
+}
+
+impl From<ClusterNode> for Node {
+    fn from(node: ClusterNode) -> Self {
         let info = node.status.unwrap_or_default().node_info.unwrap_or_default();
-        Node {
+        Self {
             metadata: Metadata {
                 name: node.metadata.name.unwrap_or_default(),
                 labels: node.metadata.labels.unwrap_or_default(),
@@ -109,8 +113,7 @@ pub(super) async fn list(flags: &cluster::Flags) -> Result<Vec<Node>, Failure> {
                 },
             },
         }
-    };
-    Ok(nodes.into_iter().map(read).collect())
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use portolan_api::ResourceExt as _;
+use portolan_api::k8s_openapi::api::core::v1::Node as ClusterNode;
 use portolan_api::shim::Shim;
 use portolan_shim::resolve::{self, Policy, Requirement};
 use serde::Serialize;
@@ -102,6 +103,13 @@ fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
         }
     };
     selected.map(row).collect()
+}
+
+/// The nodes of a cluster that a Shim selects and that get nothing, each with the reason.
+pub(crate) fn lacking(shim: &Shim, nodes: &[ClusterNode]) -> Vec<(String, String)> {
+    let nodes: Vec<Node> = nodes.iter().cloned().map(Node::from).collect();
+    let rows = plan(shim, &nodes, false).into_iter();
+    rows.filter_map(|row| Some((row.node, row.error?))).collect()
 }
 
 /// What a controller would tell of artifacts that nodes get.

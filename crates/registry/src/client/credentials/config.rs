@@ -1,6 +1,6 @@
 //! Docker's `config.json` and containers' `auth.json`, which share their form: reading.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read as _;
 use std::path::Path;
 
@@ -92,6 +92,12 @@ impl ConfigFile {
             .or(self.creds_store.as_ref())
             .map(String::as_str)
             .filter(|name| !name.is_empty())
+    }
+
+    /// Every helper that it names, once.
+    pub(super) fn helpers(&self) -> BTreeSet<&str> {
+        let named = self.cred_helpers.values().chain(&self.creds_store).map(String::as_str);
+        named.filter(|name| !name.is_empty()).collect()
     }
 
     /// Whom the file itself has entries for.

@@ -170,7 +170,7 @@ async fn read(mut output: impl AsyncRead + Unpin) -> std::io::Result<Zeroizing<V
 
 /// The first executable of that name. Relative parts of `PATH` are skipped: what lies in the current
 /// directory must not get to see credentials.
-fn find(path: &OsStr, name: &str) -> Result<PathBuf, HelperError> {
+pub(super) fn find(path: &OsStr, name: &str) -> Result<PathBuf, HelperError> {
     let fits = !name.is_empty()
         && name.len() <= 64
         && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));

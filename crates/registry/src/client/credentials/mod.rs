@@ -187,6 +187,27 @@ impl CredentialStore {
         self
     }
 
+    /// What would stand in the way of a login: files that cannot be read, helpers that are not there. Nobody is asked.
+    pub fn problems(&self) -> Vec<CredentialError> {
+        let mut problems = Vec::new();
+        for path in &self.readable {
+            let config = match ConfigFile::read(path) {
+                Ok(Some(config)) => config,
+                Ok(None) => continue,
+                Err(error) => {
+                    problems.push(error);
+                    continue;
+                }
+            };
+            let absent = config.helpers().into_iter().filter_map(|name| {
+                let source = helper::find(&self.helper_path, name).err()?;
+                Some(CredentialError::Helper { path: path.clone(), name: name.to_owned(), source })
+            });
+            problems.extend(absent);
+        }
+        problems
+    }
+
     /// What is known for a registry. Entries of `auth.json` may be for one repository or a group
     /// of them; the closest one wins.
     pub async fn lookup(
