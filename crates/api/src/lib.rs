@@ -9,6 +9,7 @@
 //! | `condition` | conditions as statuses have them |
 //! | `reason` | why something was refused or failed, by the names users see |
 //! | `keys` | labels and annotations |
+//! | `names` | what may be the name of an object or of a label |
 //! | `definitions` | the custom resource definitions, as they are installed |
 //! | `document` | resources from YAML and JSON files, with what a cluster would refuse or drop |
 
@@ -23,6 +24,7 @@ pub mod condition;
 pub mod definitions;
 pub mod document;
 pub mod keys;
+pub mod names;
 pub mod platform;
 pub mod reason;
 pub mod shim;

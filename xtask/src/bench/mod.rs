@@ -18,10 +18,12 @@ mod limit;
 mod maker;
 mod measure;
 mod nasty;
+mod process;
 mod registry;
 mod report;
 mod rootdisk;
 mod server;
+mod shim;
 mod synthetic;
 mod verify;
 
@@ -51,6 +53,8 @@ enum Suite {
     Verify(verify::Args),
     /// Builds: the plan alone, beside buildah and crane, and the controller in a real cluster
     Build(build::Args),
+    /// Shims: 5,000 nodes on a real API server, beside a bare client and runtime-class-manager; an install on a node
+    Shim(shim::Args),
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -74,6 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
+        Suite::Shim(which) => shim::run(args.runs, which)?,
         Suite::Verify(which) if cfg!(debug_assertions) => {
             return verify::again_as_release(args.runs, which, args.output.as_deref());
         }

@@ -1,5 +1,7 @@
 //! Answers that come late, and answers that are no.
 
+use portolan_api::condition;
+use portolan_api::shim::RUNTIME_CLASS_READY;
 use serde_json::json;
 
 use super::identity::Operation;
@@ -175,4 +177,35 @@ fn a_job_is_late_by_our_own_clock_and_pauses_end_when_the_clock_is_set_back() {
     world.now -= 50_000_000;
     world.finish(&mut planner);
     assert_eq!(label(&world.nodes["a"], SHIM).as_deref(), Some("provisioned"));
+}
+
+#[test]
+fn a_class_that_the_server_refuses_is_told_and_asked_for_twice_an_hour_at_most() {
+    let (mut world, mut planner) = cluster();
+    let mut posts = 0;
+    let mut minutes = |world: &mut World, planner: &mut Planner, minutes: usize| {
+        posts = 0;
+        for _ in 0..minutes {
+            world.now += 60_000;
+            settle_but(world, planner, |_, effect| match effect {
+                Effect::Class { .. } => {
+                    posts += 1;
+                    let message = "denied by policy".to_owned();
+                    Some(Done::Refused { message, heard: Vec::new() })
+                }
+                _ => None,
+            });
+        }
+        posts
+    };
+    let first = minutes(&mut world, &mut planner, 60);
+    assert!((3..=8).contains(&first), "{first} in the first hour");
+    let later = minutes(&mut world, &mut planner, 240);
+    assert!((6..=9).contains(&later), "{later} in four hours");
+    let status = world.shims[SHIM].status.clone().expect("a status");
+    let told = condition::find(&status.conditions, RUNTIME_CLASS_READY).expect("the condition");
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("Refused", "denied by policy"));
+    // Who changes the Shim does not wait.
+    world.edit_shim(SHIM, |shim| shim.spec.runtime_class.name = "another".into());
+    assert_eq!(minutes(&mut world, &mut planner, 1), 1);
 }

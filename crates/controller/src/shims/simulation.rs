@@ -209,6 +209,9 @@ impl Run {
         }
         let heard_all = self.world.events.iter().all(VecDeque::is_empty) && self.answers.is_empty();
         let effects = self.planner.step(self.world.now);
+        if self.dice.one_in(4) {
+            self.planner.audit(self.world.now);
+        }
         let written = |effect: &Effect| !matches!(effect, Effect::Patch { .. });
         if heard_all && self.waiting.iter().all(written) {
             self.check_pause(&effects);

@@ -420,6 +420,48 @@ fn a_thousand_nodes_and_three_shims_are_three_writes_and_a_few_looks_each() {
     assert_eq!(planner.looked, before, "nothing is looked at");
 }
 
+/// So many nodes and three Shims, everything installed.
+fn fleet(nodes: usize, max_in_flight: super::budget::Amount) -> (World, Planner) {
+    let mut world = World { now: 1_000_000, ..World::default() };
+    (0..nodes).for_each(|at| world.add_node(&format!("n{at}"), "amd64"));
+    world.put_shim(shim("x", "https://x.example/1", json!({"type": "recreate"})));
+    world.put_shim(shim("y", "https://x.example/1", json!({"type": "recreate"})));
+    let rolling = json!({"type": "rolling", "rolling": {"maxUpdate": "50%"}});
+    world.put_shim(shim("z", "https://x.example/1", rolling));
+    let mut planner = world.planner(Settings { max_in_flight, ..settings() });
+    world.finish(&mut planner);
+    (world, planner)
+}
+
+#[test]
+fn what_a_change_costs_does_not_depend_on_how_many_nodes_there_are() {
+    let all = super::budget::Amount::Percent(100);
+    let [few, many] = [20, 1000].map(|nodes| {
+        let (mut world, mut planner) = fleet(nodes, all);
+        let before = planner.weighed();
+        world.edit_node("n7", |node| {
+            node.metadata.labels.get_or_insert_default().insert("zone".into(), "b".into());
+        });
+        assert_eq!(world.settle(&mut planner), [], "nothing is written");
+        let label = planner.weighed() - before;
+        // And a whole repair, with everybody else at rest.
+        world.edit_node("n7", |node| node.metadata.annotations = None);
+        world.finish(&mut planner);
+        (label, planner.weighed() - before)
+    });
+    assert_eq!(few, many, "of 20 nodes and of 1000");
+    assert!(few.0 <= 9, "each Shim is decided on once, taken out and counted again: {}", few.0);
+}
+
+#[test]
+fn what_a_rollout_costs_grows_with_its_nodes_and_no_faster() {
+    let [few, many] = [40, 800].map(|nodes| {
+        let (_, planner) = fleet(nodes, super::budget::Amount::Count(20));
+        planner.weighed() / nodes as u64
+    });
+    assert!(many <= few + few / 4, "of each node: {few} where there are 40, {many} of 800");
+}
+
 #[test]
 fn a_boot_or_another_runtime_is_followed_by_a_look_and_drift_by_a_repair() {
     let (mut world, mut planner) = installed();

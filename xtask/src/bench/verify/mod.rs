@@ -286,14 +286,20 @@ impl Bench {
 
 fn memory_of(verifier: &Verifier, key: Key) -> Result<Memory> {
     std::thread::sleep(Duration::from_millis(500));
-    let idle = verifier.memory()?;
+    let idle = verifier.process.memory()?;
     ask_many(verifier, key, 0..REFERENCES)?;
-    let some = verifier.memory()?;
+    let some = verifier.process.memory()?;
     ask_many(verifier, key, REFERENCES..MANY)?;
-    let all = verifier.memory()?;
+    let all = verifier.process.memory()?;
     // And once more what was asked first: what is flat does not grow again.
     ask_many(verifier, key, 0..MANY)?;
-    Ok(Memory { idle, some, all, again: verifier.memory()?, peak: verifier.peak_memory()? })
+    Ok(Memory {
+        idle,
+        some,
+        all,
+        again: verifier.process.memory()?,
+        peak: verifier.process.peak_memory()?,
+    })
 }
 
 fn ask_many(
@@ -327,9 +333,9 @@ struct Measured {
 }
 
 fn measured(verifier: &Verifier, asked: &[Asked], connections: usize) -> Result<Measured> {
-    let before = verifier.cpu()?;
+    let before = verifier.process.cpu()?;
     let load = for_long(&verifier.target, asked, connections, LONG)?;
-    let took = verifier.cpu()?.saturating_sub(before);
+    let took = verifier.process.cpu()?.saturating_sub(before);
     let requests = u32::try_from(load.times.len()).unwrap_or(u32::MAX).max(1);
     let (p50, p99) = (load.percentile(50), load.percentile(99));
     Ok(Measured { rate: load.rate(), p50, p99, cpu: took / requests })
