@@ -35,7 +35,7 @@ fn settle_but(
 ) {
     for _ in 0..20 {
         hear(world, planner);
-        for effect in planner.step(world.now) {
+        for effect in planner.step(world.now, usize::MAX) {
             let done = match answer(world, &effect) {
                 Some(done) => done,
                 None => world.apply(&effect),
@@ -59,7 +59,10 @@ fn an_answer_that_comes_after_the_news_that_its_job_is_gone_brings_nothing_back(
     let job = world.live()[0].clone();
     world.delete_shim(SHIM);
     hear(&mut world, &mut planner);
-    let kill = planner.step(world.now).into_iter().find(|one| matches!(one, Effect::Kill { .. }));
+    let kill = planner
+        .step(world.now, usize::MAX)
+        .into_iter()
+        .find(|one| matches!(one, Effect::Kill { .. }));
     let late = world.apply(&kill.expect("nobody wants it any more"));
     assert!(matches!(&late, Done::Wrote(heard) if matches!(heard[..], [Heard::Job(_)])));
     // The watch is faster than the answer.

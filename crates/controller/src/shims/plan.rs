@@ -7,6 +7,7 @@
 mod graves;
 mod heard;
 mod ledger;
+mod owed;
 mod rollout;
 mod shim;
 
@@ -30,6 +31,7 @@ use super::settings::Settings;
 use graves::Graves;
 pub(crate) use heard::{Done, Gone, Heard};
 use ledger::{Cells, Ledger};
+use owed::Owed;
 
 /// What is written at one time by one writer only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -150,6 +152,7 @@ pub(crate) struct Planner {
     refused_classes: BTreeMap<String, String>,
     outcomes: HashMap<String, Outcome>,
     ledger: Ledger,
+    owed: Owed,
     dirty_nodes: BTreeSet<String>,
     dirty_shims: BTreeSet<String>,
     /// Nodes that changed and are being written, or wait for a pause to end: they are looked at then.
@@ -179,7 +182,7 @@ struct Starting {
     shim: String,
     hash: String,
     operation: Operation,
-    effect: Effect,
+    order: Arc<Order>,
     /// From when on it would have been heard of.
     until: i64,
 }
@@ -213,6 +216,7 @@ impl Planner {
             refused_classes: BTreeMap::new(),
             outcomes: HashMap::new(),
             ledger: Ledger::default(),
+            owed: Owed::default(),
             dirty_nodes: BTreeSet::new(),
             dirty_shims: BTreeSet::new(),
             waiting: BTreeSet::new(),
@@ -230,8 +234,8 @@ impl Planner {
         }
     }
 
-    /// What is to be done now; `now` in milliseconds.
-    pub(crate) fn step(&mut self, now: i64) -> Vec<Effect> {
+    /// What is to be done now; `now` in milliseconds. What can wait waits where nobody is `idle`.
+    pub(crate) fn step(&mut self, now: i64, idle: usize) -> Vec<Effect> {
         if now + LONGEST_PAUSE < self.last {
             self.set_back(now);
         }
@@ -254,6 +258,7 @@ impl Planner {
         }
         self.busy.extend(effects.iter().filter_map(Effect::key));
         self.begin(&changed, now, &mut effects);
+        self.write(now, idle, &mut effects);
         for shim in std::mem::take(&mut self.dirty_shims) {
             self.look_at_shim(&shim, now, &mut effects);
         }
@@ -315,12 +320,11 @@ impl Planner {
         self.looked += 1;
         let Some(node) = self.nodes.get(name).map(|kept| kept.value.clone()) else {
             self.dirty_shims.extend(self.ledger.replace(name, Cells::new()));
+            self.owe(name, now);
             self.forget_jobs(name, now, effects);
             return;
         };
         let mut cells = Cells::new();
-        let mut patch = NodePatch::default();
-        let mut failures = Vec::new();
         for (shim_name, shim) in &self.shims {
             let shim = &shim.value;
             if !is_held(shim) {
@@ -336,22 +340,13 @@ impl Planner {
                 rejected: rejected.map(|(_, failed)| failed),
             };
             let Some(cell) = cell::decide(&view, &node, &seen, now / 1000) else { continue };
-            patch.labels.extend(cell.patch.labels.clone());
-            patch.annotations.extend(cell.patch.annotations.clone());
-            failures.extend(cell.failure.clone().map(|failed| (shim_name.clone(), failed)));
             cells.insert(shim_name.clone(), cell);
         }
         for cell in cells.values() {
             self.follow(cell, name, now, effects);
         }
         self.dirty_shims.extend(self.ledger.replace(name, cells));
-        if !patch.is_empty() {
-            let (node, uid) = (node.name, node.uid);
-            effects.extend(
-                failures.into_iter().map(|(shim, failed)| tell(&node, &uid, &shim, &failed)),
-            );
-            effects.push(Effect::Patch { node, uid, patch });
-        }
+        self.owe(name, now);
     }
 
     /// What a cell asks for besides a turn.

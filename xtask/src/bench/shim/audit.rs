@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Seek as _, SeekFrom};
+use std::io::{BufReader, Seek as _, SeekFrom};
 
 use anyhow::{Context as _, Result};
 use serde::Deserialize;

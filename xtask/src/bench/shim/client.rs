@@ -90,7 +90,7 @@ impl Connection {
     }
 
     /// The lines of a watch, as they come.
-    pub(super) fn watch(mut self, path: &str) -> Result<impl BufRead> {
+    pub(super) fn watch(mut self, path: &str) -> Result<impl BufRead + use<>> {
         let head = self.send("GET", path, Body::None)?;
         ensure!(head.status == 200 && head.length.is_none(), "GET {path}: {}", head.status);
         Ok(BufReader::with_capacity(64 * 1024, Chunks::of(self.stream)))

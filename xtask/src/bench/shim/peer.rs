@@ -17,7 +17,7 @@ use crate::bench::report::Report;
 use crate::testbed::build::Toolbox;
 
 /// An install takes some seconds, and not everywhere the same.
-const TAKES: (Duration, Duration) = (Duration::from_secs(2), Duration::from_secs(18));
+const TAKES: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(27));
 const PATIENCE: Duration = Duration::from_secs(240);
 /// Who has written nothing for so long is done.
 const STILL: Duration = Duration::from_secs(6);

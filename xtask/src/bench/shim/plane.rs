@@ -26,7 +26,7 @@ pub(super) const MEASURED: &str = "measured";
 /// Runs until dropped.
 #[derive(Debug)]
 pub(super) struct Plane {
-    _apiserver: Process,
+    apiserver: Process,
     _etcd: Process,
     pub(super) server: Server,
     dir: tempfile::TempDir,
@@ -63,14 +63,14 @@ impl Plane {
             });
             fs::write(at(&format!("{user}.kubeconfig")), file.to_string())?;
         }
-        let mut plane = Self { _apiserver: apiserver, _etcd: etcd.0, server, dir };
+        let mut plane = Self { apiserver, _etcd: etcd.0, server, dir };
         plane.ready()?;
         Ok(plane)
     }
 
     fn ready(&mut self) -> Result<()> {
         let ready = wait("the API server", Duration::from_secs(120), || {
-            if let Some(status) = self._apiserver.0.try_wait()? {
+            if let Some(status) = self.apiserver.0.try_wait()? {
                 bail!("it ended with {status}");
             }
             self.connect()?.bytes("GET", "/readyz", Body::None).map(drop)
@@ -151,7 +151,7 @@ fn apiserver(program: &Path, dir: &Path, etcd: &str, address: SocketAddr) -> Res
         "--authorization-mode=RBAC".to_owned(),
         "--service-cluster-ip-range=10.0.0.0/24".to_owned(),
         "--service-account-issuer=https://kubernetes.default.svc".to_owned(),
-        file("service-account-key-file", "tls.key"),
+        file("service-account-key-file", "tls.pub"),
         file("service-account-signing-key-file", "tls.key"),
         "--allow-privileged=true".to_owned(),
         "--endpoint-reconciler-type=none".to_owned(),
@@ -184,6 +184,7 @@ fn certificates(dir: &Path) -> Result<Arc<rustls::ClientConfig>> {
     let params = CertificateParams::new(vec!["localhost".to_owned(), "127.0.0.1".to_owned()])?;
     fs::write(dir.join("tls.crt"), params.signed_by(&key, &authority)?.pem())?;
     fs::write(dir.join("tls.key"), key.serialize_pem())?;
+    fs::write(dir.join("tls.pub"), key.public_key_pem())?;
     let mut roots = rustls::RootCertStore::empty();
     roots.add(CertificateDer::from_pem_file(dir.join("ca.crt"))?)?;
     ensure!(!roots.is_empty(), "an authority");

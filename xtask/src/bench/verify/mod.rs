@@ -10,10 +10,9 @@ mod registries;
 mod table;
 mod verifiers;
 
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use self::certificates::Certificates;
 use self::images::{IMAGES, Images, for_all, for_one, many, name, plain};
@@ -22,7 +21,7 @@ use self::registries::Registry;
 use self::table::{Goal, Memory, Table};
 use self::verifiers::{Keeps, Setup, Verifier, Who, Wire};
 use super::report::Report;
-use crate::program::{VERIFIER, XTASK};
+use crate::program::VERIFIER;
 use crate::testbed::build::{Missing, Toolbox, ensure_parts};
 use crate::testbed::parts;
 
@@ -83,27 +82,6 @@ pub(super) fn run(runs: usize, args: &Args) -> Result<Report> {
         bench.memory(&mut table, wire)?;
     }
     Ok(table.report())
-}
-
-/// Builds this very program with optimisations and lets that do it.
-pub(super) fn again_as_release(
-    runs: usize,
-    args: &Args,
-    output: Option<&std::path::Path>,
-) -> Result<()> {
-    let mut command = Command::new(XTASK.build(&["--release"])?);
-    command.args(["bench", "verify", "--runs", &runs.to_string()]);
-    for word in &args.only {
-        command.args(["--only", word]);
-    }
-    if let Some(output) = output {
-        command.arg("--output").arg(output);
-    }
-    let status = command.status().context("start the bench")?;
-    if !status.success() {
-        bail!("the bench ended with {status}; see above");
-    }
-    Ok(())
 }
 
 struct Bench {

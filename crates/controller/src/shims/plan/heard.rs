@@ -8,8 +8,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use portolan_api::shim::Shim;
 
 use super::{
-    Effect, FIRST_PAUSE, FIRST_PAUSE_REFUSED, Kept, Key, LONGEST_PAUSE, LONGEST_PAUSE_REFUSED,
-    Planner, Starting,
+    FIRST_PAUSE, FIRST_PAUSE_REFUSED, Kept, Key, LONGEST_PAUSE, LONGEST_PAUSE_REFUSED, Planner,
+    Starting,
 };
 use crate::shims::facts::{Job, JobFacts, Node, NodeFacts};
 use crate::shims::outcome::{MAX_MESSAGE, Outcome};
@@ -187,10 +187,7 @@ impl Planner {
             Some(old) if old.value == value => old.version = version,
             _ => {
                 let node = value.identity.node.clone();
-                let told = |one: &Starting| match &one.effect {
-                    Effect::Start { order, .. } => order.identity.job_name() == name,
-                    _ => false,
-                };
+                let told = |one: &Starting| one.order.identity.job_name() == name;
                 // The very Job, and nobody is about to say how its making went.
                 if self.starting.get(&node).is_some_and(told)
                     && !self.busy.contains(&Key::Node(node.clone()))

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::{Effect, Key, Order, Planner, Starting, UNSURE};
 use crate::shims::budget::{self, Allowance, Candidate, Going, Group, Turn};
 use crate::shims::facts::GRACE_SECONDS;
-use crate::shims::identity::Identity;
-use crate::shims::record::{self, Begun};
+use crate::shims::identity::{Identity, Operation};
+use crate::shims::record::{self, Begun, NodePatch};
 
 impl Planner {
     /// Lets as many begin as there is room for. `changed` are the nodes of which anything was heard.
@@ -21,9 +21,8 @@ impl Planner {
         while let Some(one) = turn.next(&self.ledger.queue, &self.ledger.books) {
             self.weighed += 1;
             match self.start(&one, now) {
-                Some(effect) => {
-                    self.busy.insert(Key::Node(one.node.clone()));
-                    effects.push(effect);
+                Some(begun) => {
+                    effects.extend(begun);
                     self.enter(&one.node, now);
                 }
                 None => self.ledger.queue.set(&one.node, Vec::new()),
@@ -105,7 +104,12 @@ impl Planner {
             want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
         match () {
             () if same => {
-                effects.push(one.effect.clone());
+                let order = Arc::clone(&one.order);
+                let announced = self.announced(&order.identity).unwrap_or_default();
+                let identity = &order.identity;
+                let (node, uid) = (identity.node.clone(), identity.node_uid.clone());
+                self.owed.hold(&node);
+                effects.push(Effect::Start { node, uid, patch: announced, order });
                 self.busy.insert(key);
             }
             // By then it would have been heard of.
@@ -143,48 +147,92 @@ impl Planner {
         sums.is_some_and(|sums| sums.standing.is_paused(self.settings.max_failed))
     }
 
-    /// The Job, and what announces it.
-    fn start(&mut self, one: &Candidate, now: i64) -> Option<Effect> {
-        let node = &self.nodes.get(&one.node)?.value;
+    /// The Job, and what announces it. What is to be written on the node anyway is written with that, and what of
+    /// other Shims comes there next is announced with it.
+    fn start(&mut self, one: &Candidate, now: i64) -> Option<Vec<Effect>> {
         let name = &one.group.shim;
-        let shim = &self.shims.get(name)?.value;
-        let cell = self.ledger.cell(&one.node, name)?;
-        let want = cell.want.as_ref()?;
-        let mut nonce = want.nonce.unwrap_or(now);
-        let mut identity = Identity {
-            shim: name.clone(),
-            shim_uid: shim.metadata.uid.clone()?,
-            node: node.name.clone(),
-            node_uid: node.uid.clone(),
-            operation: want.operation,
-            hash: want.hash.clone(),
-            nonce,
-        };
-        while want.nonce.is_none() && self.jobs.contains_key(&identity.job_name()) {
-            nonce += 1;
-            identity.nonce = nonce;
+        let identity = self.identity(&one.node, name, now)?;
+        let want = self.ledger.cell(&one.node, name)?.want.as_ref()?;
+        let shim = Arc::clone(&self.shims.get(name)?.value);
+        let order = Arc::new(Order { identity, shim, artifact: want.artifact.clone() });
+        let (node, uid) = (order.identity.node.clone(), order.identity.node_uid.clone());
+        let mut patch = self.announced(&order.identity)?;
+        let mut effects = Vec::new();
+        // Where it was announced before nothing has to be written first.
+        if !patch.is_empty() {
+            let next = self.next_on(&node, name, now);
+            let named: Vec<&str> =
+                next.iter().map(|one| one.shim.as_str()).chain([&**name]).collect();
+            let (mut whole, told) = self.owed(&node, &uid, &named);
+            whole.extend(&patch);
+            next.iter().filter_map(|one| self.announced(one)).for_each(|one| whole.extend(&one));
+            patch = whole;
+            effects = told;
+            self.owed.settle(&node);
         }
-        let mut announced = cell.record.clone();
-        let (hash, handler) = (want.hash.clone(), shim.spec.runtime_class.handler.clone());
-        announced.begun = Some(Begun { operation: want.operation, hash, nonce, handler });
-        let patch = record::patch(node, &self.view(name, shim).marks(), Some(&announced));
-        let (shim, artifact) = (Arc::clone(shim), want.artifact.clone());
-        let effect = Effect::Start {
-            node: node.name.clone(),
-            uid: node.uid.clone(),
-            patch,
-            order: Arc::new(Order { identity, shim, artifact }),
-        };
+        self.owed.hold(&node);
         let starting = Starting {
-            shim: one.group.shim.clone(),
+            shim: name.clone(),
             hash: one.group.hash.clone(),
             operation: one.group.operation,
-            effect: effect.clone(),
+            order: Arc::clone(&order),
             until: now + UNSURE,
         };
-        self.starting.insert(one.node.clone(), starting);
+        self.starting.insert(node.clone(), starting);
         // What is announced says so, too.
-        self.rejected.remove(&one.node);
-        Some(effect)
+        self.rejected.remove(&node);
+        self.busy.insert(Key::Node(node.clone()));
+        effects.push(Effect::Start { node, uid, patch, order });
+        Some(effects)
+    }
+
+    /// What will be begun on a node when this is over: where nothing is there yet that pods use, and no budget of a
+    /// Shim's own has a say.
+    fn next_on(&self, node: &str, but: &str, now: i64) -> Vec<Identity> {
+        let cells = self.ledger.of_node(node).into_iter().flatten();
+        let fresh = cells.filter(|(shim, cell)| {
+            let spec = self.shims.get(*shim).map(|shim| &shim.value.spec);
+            let free =
+                spec.is_some_and(|spec| budget::max_update(&spec.rollout_strategy).is_none());
+            let want = cell.want.as_ref();
+            let want = want.filter(|want| want.operation == Operation::Install && !want.retry);
+            let record = &cell.record;
+            let new = record.applied.is_none() && record.begun.is_none() && record.failed.is_none();
+            **shim != but && free && new && want.is_some()
+        });
+        fresh.filter_map(|(shim, _)| self.identity(node, shim, now)).collect()
+    }
+
+    /// Which Job would do what is wanted.
+    fn identity(&self, node: &str, shim: &str, now: i64) -> Option<Identity> {
+        let facts = &self.nodes.get(node)?.value;
+        let want = self.ledger.cell(node, shim)?.want.as_ref()?;
+        let mut identity = Identity {
+            shim: shim.to_owned(),
+            shim_uid: self.shims.get(shim)?.value.metadata.uid.clone()?,
+            node: facts.name.clone(),
+            node_uid: facts.uid.clone(),
+            operation: want.operation,
+            hash: want.hash.clone(),
+            nonce: want.nonce.unwrap_or(now),
+        };
+        while want.nonce.is_none() && self.jobs.contains_key(&identity.job_name()) {
+            identity.nonce += 1;
+        }
+        Some(identity)
+    }
+
+    /// What has to be written on the node before this Job is made; nothing where that is there.
+    fn announced(&self, of: &Identity) -> Option<NodePatch> {
+        let shim = &self.shims.get(&of.shim)?.value;
+        let mut record = self.ledger.cell(&of.node, &of.shim)?.record.clone();
+        record.begun = Some(Begun {
+            operation: of.operation,
+            hash: of.hash.clone(),
+            nonce: of.nonce,
+            handler: shim.spec.runtime_class.handler.clone(),
+        });
+        let marks = self.view(&of.shim, shim).marks();
+        Some(record::patch(&self.nodes.get(&of.node)?.value, &marks, Some(&record)))
     }
 }
