@@ -81,7 +81,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
-        Suite::Verify(_) | Suite::Shim(_) if cfg!(debug_assertions) => return again_as_release(),
+        Suite::Verify(_) if cfg!(debug_assertions) => return again_as_release(),
+        Suite::Shim(which) if cfg!(debug_assertions) && !which.is_a_try() => {
+            return again_as_release();
+        }
         Suite::Verify(which) => verify::run(args.runs, which)?,
         Suite::Shim(which) => shim::run(args.runs, which)?,
         Suite::Crash { kills } => return crash::run(*kills),

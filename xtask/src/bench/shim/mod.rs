@@ -45,6 +45,15 @@ pub(crate) struct Args {
     /// A `portolan` that is built already
     #[arg(long, value_name = "FILE")]
     portolan: Option<PathBuf>,
+    /// Try the bench itself, also as a debug build: its numbers say nothing then
+    #[arg(long, hide = true)]
+    try_it: bool,
+}
+
+impl Args {
+    pub(super) fn is_a_try(&self) -> bool {
+        self.try_it
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -63,6 +72,9 @@ const TOOLS: [&str; 4] =
 
 pub(crate) fn run(runs: usize, args: &Args) -> Result<Report> {
     let mut report = Report::default();
+    if cfg!(debug_assertions) {
+        report.notes.push("DEBUG BUILD: these numbers say nothing".to_owned());
+    }
     let wanted = |part| args.only.is_empty() || args.only.contains(&part);
     if wanted(Part::Install) {
         let portolan = match &args.portolan {

@@ -80,7 +80,9 @@ impl Planner {
             };
             let (patch, told) = self.owed(&node, &uid, &[]);
             effects.extend(told);
+            // Nobody begins there until it is written.
             self.busy.insert(Key::Node(node.clone()));
+            self.ledger.queue.set(&node, Vec::new());
             effects.push(Effect::Patch { node, uid, patch });
         }
     }
