@@ -9,6 +9,7 @@
 //! | `condition` | conditions as statuses have them |
 //! | `reason` | why something was refused or failed, by the names users see |
 //! | `keys` | labels and annotations |
+//! | `names` | what may be the name of an object or of a label |
 //! | `definitions` | the custom resource definitions, as they are installed |
 //! | `install` | every object that a cluster gets, and the Helm chart of them |
 //! | `upgrade` | what a cluster would lose by another definition |
@@ -26,6 +27,7 @@ pub mod definitions;
 pub mod document;
 pub mod install;
 pub mod keys;
+pub mod names;
 pub mod platform;
 pub mod reason;
 pub mod shim;

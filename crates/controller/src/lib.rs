@@ -8,7 +8,7 @@
 //! | `runs` | BuildRuns: from one to its executor, and from that to its status |
 //! | `shims` | Shims: the right runtime binary on every node |
 //! | `retain` | which runs are deleted, and when; pure |
-//! | `objects` | Tekton's objects and pods, with what is looked at |
+//! | `objects`, `resource` | Tekton's objects and pods, with what is looked at |
 //! | `caches`, `wire` | what is watched, and who is looked at when something changes |
 //! | `context` | how reconcilers are run |
 //! | `patch`, `write` | what is written: what differs, and nothing where nothing does |
@@ -29,6 +29,7 @@ mod metrics;
 pub mod objects;
 pub mod patch;
 pub mod prerequisites;
+mod resource;
 pub mod retain;
 mod run;
 pub mod runs;

@@ -2,8 +2,6 @@
 //! whole pipeline in its status, and so does each TaskRun its task: read as a whole, five hundred runs
 //! would fill the memory with what nobody asks.
 
-use std::borrow::Cow;
-
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::PodStatus;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
@@ -12,45 +10,14 @@ use portolan_api::condition::Status;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
+use crate::resource::resource;
+
 /// The group of Tekton's objects.
 pub const TEKTON: &str = "tekton.dev";
 
-macro_rules! resource {
-    ($name:ident, $group:expr, $plural:expr) => {
-        impl kube::Resource for $name {
-            type DynamicType = ();
-            type Scope = NamespaceResourceScope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                stringify!($name).into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(TaskRun, TEKTON, "taskruns");
-resource!(PipelineRun, TEKTON, "pipelineruns");
-resource!(Pod, "", "pods");
+resource!(TaskRun: NamespaceResourceScope, TEKTON, "taskruns");
+resource!(PipelineRun: NamespaceResourceScope, TEKTON, "pipelineruns");
+resource!(Pod: NamespaceResourceScope, "", "pods");
 
 /// The work of one pod.
 #[derive(Debug, Clone, Default, Deserialize)]

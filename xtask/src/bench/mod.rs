@@ -1,8 +1,11 @@
 //! `cargo xtask bench`: ours beside the peers in one run, medians and ratios.
 
 use std::path::PathBuf;
+use std::process::Command;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+
+use crate::program::XTASK;
 
 mod agent;
 mod build;
@@ -18,10 +21,12 @@ mod limit;
 mod maker;
 mod measure;
 mod nasty;
+mod process;
 mod registry;
 mod report;
 mod rootdisk;
 mod server;
+mod shim;
 mod synthetic;
 mod verify;
 
@@ -51,6 +56,8 @@ enum Suite {
     Verify(verify::Args),
     /// Builds: the plan alone, beside buildah and crane, and the controller in a real cluster
     Build(build::Args),
+    /// Shims: 5,000 nodes on a real API server, beside a bare client and runtime-class-manager; an install on a node
+    Shim(shim::Args),
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -74,10 +81,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
-        Suite::Verify(which) if cfg!(debug_assertions) => {
-            return verify::again_as_release(args.runs, which, args.output.as_deref());
+        Suite::Verify(_) if cfg!(debug_assertions) => return again_as_release(),
+        Suite::Shim(which) if cfg!(debug_assertions) && !which.is_a_try() => {
+            return again_as_release();
         }
         Suite::Verify(which) => verify::run(args.runs, which)?,
+        Suite::Shim(which) => shim::run(args.runs, which)?,
         Suite::Crash { kills } => return crash::run(*kills),
         Suite::Images(images) => return rootdisk::images(images),
         Suite::Limit { out, surviving, layers } => return limit_alone(out, *surviving, layers),
@@ -90,6 +99,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         None => println!("{json}"),
     }
     report.verdict()
+}
+
+/// Builds this very program with optimisations and lets that do it: what a client costs is part of the numbers.
+fn again_as_release() -> Result<()> {
+    let mut command = Command::new(XTASK.build(&["--release"])?);
+    let status = command.args(std::env::args_os().skip(1)).status().context("start the bench")?;
+    if !status.success() {
+        bail!("the bench ended with {status}; see above");
+    }
+    Ok(())
 }
 
 fn limit_alone(out: &std::path::Path, surviving: u64, words: &[String]) -> Result<()> {

@@ -197,6 +197,27 @@ pub(crate) const PARTS: &[Part] = &[
         },
         uses: &[Bench],
     },
+    // What brings shims to nodes elsewhere, to measure against.
+    Part {
+        name: "runtime-class-manager",
+        version: "v0.2.0",
+        make: Make::GoSource {
+            module: "runtime-class-manager",
+            of: "github.com/spinkube/runtime-class-manager",
+            package: "./cmd/rcm",
+        },
+        uses: &[Bench],
+    },
+    Part {
+        name: "runtime-class-manager-crds",
+        version: "v0.2.0",
+        make: Make::GoFolder {
+            module: "runtime-class-manager",
+            of: "github.com/spinkube/runtime-class-manager",
+            folder: "config/crd/bases",
+        },
+        uses: &[Bench],
+    },
     // Who signs images, to agree with.
     registry_tool("notation", "v1.3.2", "github.com/notaryproject/notation/cmd/notation", &[E2e]),
     // What tells whether a host fits an image, to agree with and to measure against.

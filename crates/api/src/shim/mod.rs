@@ -54,6 +54,14 @@ pub struct ShimSpec {
     pub containerd_runtime_options: Option<BTreeMap<String, String>>,
 }
 
+impl ShimSpec {
+    /// Whether a node with these labels is meant: it carries all of the selector's, with their values.
+    pub fn selects(&self, labels: &BTreeMap<String, String>) -> bool {
+        let selector = self.node_selector.iter().flatten();
+        selector.into_iter().all(|(key, value)| labels.get(key) == Some(value))
+    }
+}
+
 /// Where the binary comes from: `platforms` where there are any, else `anonHttp`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]

@@ -23,6 +23,7 @@ use std::collections::BTreeMap;
 use portolan_api::build::{
     Build, BuildRun, BuildStrategy, ClusterBuildStrategy, Parameter, StrategyRef, StrategySpec,
 };
+use portolan_api::names::is_label_value;
 use portolan_api::platform::{ImagePlatform, ImagePlatformClass};
 use portolan_api::reason::Reason;
 use portolan_api::{Duration, ResourceExt, keys};
@@ -102,7 +103,7 @@ enum StrategyKind {
 pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Plan, Vec<Refusal>> {
     let mut refusals = Refusals::default();
     let name = run_name(run);
-    if !check::is_label_value(&name) || name.is_empty() {
+    if !is_label_value(&name) || name.is_empty() {
         refusals.add(
             Reason::BuildRunNameInvalid,
             format!("the BuildRun's name {name:?} is not a label value of 1 to 63 characters"),
@@ -111,7 +112,7 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
     let named = run.spec.build.name.as_ref();
     let build = named.and_then(|name| objects.builds.iter().find(|b| b.name_any() == *name));
     let Some(spec) = effective::spec(run, build, &mut refusals) else { return Err(refusals.0) };
-    if let Some(build) = build.filter(|build| !check::is_label_value(&build.name_any())) {
+    if let Some(build) = build.filter(|build| !is_label_value(&build.name_any())) {
         refusals.add(
             Reason::BuildNameInvalid,
             format!("the Build's name {:?} is not a label value", build.name_any()),
@@ -313,7 +314,7 @@ fn labels(
         labels.insert(keys::BUILD_NAME.to_owned(), build.name_any());
     }
     // A strategy's name may be longer than a label's value; such a label would stop everything.
-    labels.retain(|_, value| check::is_label_value(value));
+    labels.retain(|_, value| is_label_value(value));
     labels
 }
 

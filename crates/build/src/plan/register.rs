@@ -2,6 +2,7 @@
 
 use portolan_api::ResourceExt as _;
 use portolan_api::build::{Build, BuildRunSpec};
+use portolan_api::names::is_label_value;
 use portolan_api::reason::Reason;
 
 use super::effective::Platforms;
@@ -25,7 +26,7 @@ pub fn registration(build: &Build, objects: &Objects) -> Vec<Refusal> {
     check::scan(&effective, &mut refusals);
     outputs(&effective, effective.platforms != Platforms::Unsaid, &mut refusals);
     let name = build.name_any();
-    if !check::is_label_value(&name) {
+    if !is_label_value(&name) {
         refusals.add(
             Reason::BuildNameInvalid,
             format!("the Build's name {name:?} is not a label value"),

@@ -63,11 +63,6 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 const POLICY: Policy =
     Policy { require_digest: Requirement::Warn, require_https: Requirement::Warn };
 
-fn selects(shim: &Shim, node: &Node) -> bool {
-    let selector = shim.spec.node_selector.iter().flatten();
-    selector.into_iter().all(|(key, value)| node.metadata.labels.get(key) == Some(value))
-}
-
 fn facts(node: &Node) -> resolve::Node<'_> {
     let info = &node.status.node_info;
     resolve::Node {
@@ -79,7 +74,7 @@ fn facts(node: &Node) -> resolve::Node<'_> {
 }
 
 fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
-    let selected = nodes.iter().filter(|node| selects(shim, node));
+    let selected = nodes.iter().filter(|node| shim.spec.selects(&node.metadata.labels));
     let row = |node: &Node| {
         let facts = facts(node);
         let found = resolve::resolve(&shim.name_any(), &shim.spec, &facts);
@@ -115,7 +110,7 @@ pub(crate) fn lacking(shim: &Shim, nodes: &[ClusterNode]) -> Vec<(String, String
 /// What a controller would tell of artifacts that nodes get.
 fn warn(shim: &Shim, nodes: &[Node]) {
     let mut told = Vec::new();
-    for node in nodes.iter().filter(|node| selects(shim, node)) {
+    for node in nodes.iter().filter(|node| shim.spec.selects(&node.metadata.labels)) {
         let found = resolve::resolve(&shim.name_any(), &shim.spec, &facts(node));
         let Ok(admitted) = found.and_then(|artifact| resolve::admit(&artifact, &POLICY)) else {
             continue;

@@ -1,5 +1,7 @@
 //! Answers that come late, and answers that are no.
 
+use portolan_api::condition;
+use portolan_api::shim::RUNTIME_CLASS_READY;
 use serde_json::json;
 
 use super::identity::Operation;
@@ -33,7 +35,7 @@ fn settle_but(
 ) {
     for _ in 0..20 {
         hear(world, planner);
-        for effect in planner.step(world.now) {
+        for effect in planner.step(world.now, usize::MAX) {
             let done = match answer(world, &effect) {
                 Some(done) => done,
                 None => world.apply(&effect),
@@ -57,7 +59,10 @@ fn an_answer_that_comes_after_the_news_that_its_job_is_gone_brings_nothing_back(
     let job = world.live()[0].clone();
     world.delete_shim(SHIM);
     hear(&mut world, &mut planner);
-    let kill = planner.step(world.now).into_iter().find(|one| matches!(one, Effect::Kill { .. }));
+    let kill = planner
+        .step(world.now, usize::MAX)
+        .into_iter()
+        .find(|one| matches!(one, Effect::Kill { .. }));
     let late = world.apply(&kill.expect("nobody wants it any more"));
     assert!(matches!(&late, Done::Wrote(heard) if matches!(heard[..], [Heard::Job(_)])));
     // The watch is faster than the answer.
@@ -175,4 +180,35 @@ fn a_job_is_late_by_our_own_clock_and_pauses_end_when_the_clock_is_set_back() {
     world.now -= 50_000_000;
     world.finish(&mut planner);
     assert_eq!(label(&world.nodes["a"], SHIM).as_deref(), Some("provisioned"));
+}
+
+#[test]
+fn a_class_that_the_server_refuses_is_told_and_asked_for_twice_an_hour_at_most() {
+    let (mut world, mut planner) = cluster();
+    let mut posts = 0;
+    let mut minutes = |world: &mut World, planner: &mut Planner, minutes: usize| {
+        posts = 0;
+        for _ in 0..minutes {
+            world.now += 60_000;
+            settle_but(world, planner, |_, effect| match effect {
+                Effect::Class { .. } => {
+                    posts += 1;
+                    let message = "denied by policy".to_owned();
+                    Some(Done::Refused { message, heard: Vec::new() })
+                }
+                _ => None,
+            });
+        }
+        posts
+    };
+    let first = minutes(&mut world, &mut planner, 60);
+    assert!((3..=8).contains(&first), "{first} in the first hour");
+    let later = minutes(&mut world, &mut planner, 240);
+    assert!((6..=9).contains(&later), "{later} in four hours");
+    let status = world.shims[SHIM].status.clone().expect("a status");
+    let told = condition::find(&status.conditions, RUNTIME_CLASS_READY).expect("the condition");
+    assert_eq!((told.reason.as_str(), told.message.as_str()), ("Refused", "denied by policy"));
+    // Who changes the Shim does not wait.
+    world.edit_shim(SHIM, |shim| shim.spec.runtime_class.name = "another".into());
+    assert_eq!(minutes(&mut world, &mut planner, 1), 1);
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::batch::v1::Job as NewJob;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::api::{DeleteParams, ListParams, Patch, PostParams, Preconditions, PropagationPolicy};
+use kube::core::Request;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource as _};
 use portolan_api::shim::{GROUP, Shim};
 use portolan_core::causes::chain;
 use serde_json::{Value, json};
@@ -27,14 +27,16 @@ const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// What writes.
-#[derive(Clone)]
 pub(crate) struct Hands {
     settings: Settings,
     recorder: Recorder,
     nodes: Api<Node>,
     shims: Api<Shim>,
     classes: Api<RuntimeClass>,
-    jobs: Api<NewJob>,
+    client: Client,
+    jobs: Api<Job>,
+    /// Where Jobs are posted to: they are written as they were put together, and read with what is looked at.
+    new_jobs: Request,
     pods: Api<Pod>,
 }
 
@@ -48,7 +50,9 @@ impl Hands {
             shims: Api::all(client.clone()),
             classes: Api::all(client.clone()),
             jobs: Api::namespaced(client.clone(), namespace),
-            pods: Api::namespaced(client, namespace),
+            new_jobs: Request::new(Job::url_path(&(), Some(namespace))),
+            pods: Api::namespaced(client.clone(), namespace),
+            client,
             settings,
         }
     }
@@ -69,7 +73,8 @@ impl Hands {
                 if heard.iter().any(|heard| matches!(heard, Heard::NodeGone(_))) {
                     return Done::Wrote(heard);
                 }
-                self.create_job(order.render(&self.settings), heard).await
+                let name = order.identity.job_name();
+                self.create_job(&name, &order.render(&self.settings), heard).await
             }
             Effect::Collect { job, uid, reason, message } => {
                 self.collect(&job, uid, &reason, &message).await
@@ -115,35 +120,34 @@ impl Hands {
         }
     }
 
-    async fn create_job(&self, job: Value, mut heard: Vec<Heard>) -> Done {
-        let job: NewJob = match serde_json::from_value(job) {
-            Ok(job) => job,
-            Err(error) => return failed("making a Job", "", &error),
-        };
-        let name = job.metadata.name.clone().unwrap_or_default();
+    async fn create_job(&self, name: &str, job: &Value, mut heard: Vec<Heard>) -> Done {
         for _ in 0..TRIES {
-            let post =
-                PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
-            let made = match self.jobs.create(&post, &job).await {
+            let made = match self.post_job(job).await {
                 // Its name says that it is this very Job.
-                Err(error) if is(&error, 409) => self.jobs.get(&name).await,
+                Err(error) if is(&error, 409) => self.jobs.get(name).await,
                 made => made,
             };
             match made {
                 Ok(made) => {
-                    heard.extend(read_job(&made));
+                    heard.push(Heard::Job(Box::new(made)));
                     return Done::Wrote(heard);
                 }
                 Err(error @ kube::Error::Api(_)) => {
-                    return unwritten("making a Job", &name, &error, heard);
+                    return unwritten("making a Job", name, &error, heard);
                 }
                 Err(error) => {
-                    drop(failed("making a Job", &name, &error));
+                    drop(failed("making a Job", name, &error));
                     sleep(PAUSE).await;
                 }
             }
         }
         Done::Failed(heard)
+    }
+
+    async fn post_job(&self, job: &Value) -> Result<Job, kube::Error> {
+        let post = PostParams { field_manager: Some(MANAGER.to_owned()), ..PostParams::default() };
+        let request = self.new_jobs.create(&post, job.to_string().into_bytes());
+        self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
     async fn collect(&self, job: &str, uid: String, reason: &str, message: &str) -> Done {
@@ -172,9 +176,8 @@ impl Hands {
         let delete = delete.preconditions(precondition);
         match self.jobs.delete(&name, &delete).await {
             Ok(gone) => {
-                let left = gone.left();
-                let heard = left.as_ref().and_then(read_job);
-                Done::Wrote(heard.into_iter().collect())
+                let left = gone.left().map(|job| Heard::Job(Box::new(job)));
+                Done::Wrote(left.into_iter().collect())
             }
             Err(error) if is(&error, 404) || is(&error, 409) => {
                 Done::Wrote(vec![Heard::JobGone(Gone { name, uid })])
@@ -267,10 +270,4 @@ fn shim_written(shim: &Shim, written: Result<Shim, kube::Error>) -> Done {
         Err(error) if is(&error, 404) => Done::Wrote(vec![Heard::ShimGone(gone)]),
         Err(error) => failed("writing a Shim", &gone.name, &error),
     }
-}
-
-/// A Job as it is kept.
-fn read_job(job: &NewJob) -> Option<Heard> {
-    let value = serde_json::to_value(job).ok()?;
-    serde_json::from_value::<Job>(value).ok().map(|job| Heard::Job(Box::new(job)))
 }

@@ -60,22 +60,68 @@ pub(crate) fn max_update(strategy: &RolloutStrategy) -> Option<Amount> {
     }
 }
 
-/// Something that would begin.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Candidate {
-    pub(crate) node: String,
+/// What is alike for a Shim's allowance: whoever of it may not begin, the others may not either.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Group {
     pub(crate) shim: String,
     pub(crate) operation: Operation,
     pub(crate) hash: String,
     /// Whether it failed there before, or was there before: others wait behind it, it does not wait behind others.
     pub(crate) again: bool,
+}
+
+/// Something that would begin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    pub(crate) node: String,
+    pub(crate) group: Group,
     pub(crate) control_plane: bool,
+}
+
+/// All that would begin, on nodes where nothing goes on.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Queue {
+    /// Control planes last.
+    groups: BTreeMap<Group, BTreeSet<(bool, String)>>,
+    of: BTreeMap<String, Vec<(Group, bool)>>,
+}
+
+impl Queue {
+    /// Puts what a node would begin in the place of what it would have before.
+    pub(crate) fn set(&mut self, node: &str, wants: Vec<(Group, bool)>) {
+        for (group, control_plane) in self.of.remove(node).unwrap_or_default() {
+            if let Some(all) = self.groups.get_mut(&group) {
+                all.remove(&(control_plane, node.to_owned()));
+                if all.is_empty() {
+                    self.groups.remove(&group);
+                }
+            }
+        }
+        for (group, control_plane) in &wants {
+            let all = self.groups.entry(group.clone()).or_default();
+            all.insert((*control_plane, node.to_owned()));
+        }
+        if !wants.is_empty() {
+            self.of.insert(node.to_owned(), wants);
+        }
+    }
+
+    /// Who is next. What is taken away first, and control planes last; then by name, so that the same comes out again.
+    fn first(&self, closed: &BTreeSet<Group>) -> Option<Candidate> {
+        let open = self.groups.iter().filter(|(group, _)| !closed.contains(*group));
+        let firsts = open.filter_map(|(group, all)| Some((group, all.first()?)));
+        let (group, (control_plane, node)) =
+            firsts.min_by_key(|(group, (control_plane, node))| {
+                (*control_plane, group.operation != Operation::Uninstall, node, &group.shim)
+            })?;
+        let (node, control_plane) = (node.clone(), *control_plane);
+        Some(Candidate { node, group: group.clone(), control_plane })
+    }
 }
 
 /// Something that goes on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Going {
-    pub(crate) node: String,
     pub(crate) shim: String,
     pub(crate) hash: String,
     pub(crate) control_plane: bool,
@@ -93,76 +139,100 @@ pub(crate) struct Allowance {
     pub(crate) suspect: BTreeSet<String>,
 }
 
-/// Who of the candidates begins now. `cap` bounds the nodes that are worked on at once, whatever for.
-pub(crate) fn admit(
-    candidates: Vec<Candidate>,
-    going: &[Going],
-    allowances: &BTreeMap<String, Allowance>,
+/// Who begins now, one after the other: each that is told has to be entered in the books before the next is asked for.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    allowances: BTreeMap<String, Allowance>,
+    /// Nodes that are worked on at once, whatever for.
     cap: usize,
-) -> Vec<Candidate> {
-    let mut books = Books::new(going);
-    let mut sorted = candidates;
-    // What is taken away first, and control planes last; then by name, so that the same comes out again.
-    sorted.sort_by(|a, b| order(a).cmp(&order(b)));
-    let none = Allowance::default();
-    sorted.retain(|one| {
-        let allowance = allowances.get(&one.shim).unwrap_or(&none);
-        let fits = books.nodes.len() < cap && books.admits(one, allowance);
-        if fits {
-            books.enter(&one.node, &one.shim, &one.hash, one.control_plane);
+    /// Those of whom nobody can begin any more.
+    closed: BTreeSet<Group>,
+}
+
+impl Turn {
+    pub(crate) fn new(allowances: BTreeMap<String, Allowance>, cap: usize) -> Self {
+        Self { allowances, cap, closed: BTreeSet::new() }
+    }
+
+    pub(crate) fn next(&mut self, queue: &Queue, books: &Books) -> Option<Candidate> {
+        let none = Allowance::default();
+        while books.nodes() < self.cap {
+            let one = queue.first(&self.closed)?;
+            let allowance = self.allowances.get(&one.group.shim).unwrap_or(&none);
+            if books.admits(&one, allowance) {
+                return Some(one);
+            }
+            // Whoever comes after it in its group is no better off: what goes on only grows, and control planes are last.
+            self.closed.insert(one.group);
         }
-        fits
-    });
-    sorted
+        None
+    }
 }
 
-fn order(one: &Candidate) -> (bool, bool, &str, &str) {
-    (one.control_plane, one.operation != Operation::Uninstall, &one.node, &one.shim)
-}
-
-/// What is under way.
-#[derive(Default)]
-struct Books {
-    nodes: BTreeSet<String>,
+/// What is under way, by node, and sums over it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Books {
+    nodes: BTreeMap<String, Vec<Going>>,
     shims: BTreeMap<String, usize>,
     artifacts: BTreeMap<(String, String), usize>,
-    control_plane: bool,
+    control_planes: usize,
 }
 
 impl Books {
-    fn new(going: &[Going]) -> Self {
-        let mut books = Self::default();
-        for one in going {
-            books.enter(&one.node, &one.shim, &one.hash, one.control_plane);
-        }
-        books
+    /// Nodes that are worked on.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len()
     }
 
-    fn enter(&mut self, node: &str, shim: &str, hash: &str, control_plane: bool) {
-        self.nodes.insert(node.to_owned());
-        *self.shims.entry(shim.to_owned()).or_default() += 1;
-        *self.artifacts.entry((shim.to_owned(), hash.to_owned())).or_default() += 1;
-        self.control_plane |= control_plane;
+    /// How much of a Shim is under way.
+    pub(crate) fn of_shim(&self, shim: &str) -> usize {
+        self.shims.get(shim).copied().unwrap_or_default()
+    }
+
+    /// Enters what goes on on a node in the place of what went on there before.
+    pub(crate) fn set(&mut self, node: &str, going: Vec<Going>) {
+        for one in self.nodes.remove(node).unwrap_or_default() {
+            less(&mut self.shims, &one.shim);
+            self.control_planes -= usize::from(one.control_plane);
+            less(&mut self.artifacts, &(one.shim, one.hash));
+        }
+        for one in &going {
+            *self.shims.entry(one.shim.clone()).or_default() += 1;
+            *self.artifacts.entry((one.shim.clone(), one.hash.clone())).or_default() += 1;
+            self.control_planes += usize::from(one.control_plane);
+        }
+        if !going.is_empty() {
+            self.nodes.insert(node.to_owned(), going);
+        }
     }
 
     fn admits(&self, one: &Candidate, allowance: &Allowance) -> bool {
-        let second = one.control_plane && self.control_plane;
-        let once = !(second || self.nodes.contains(&one.node));
+        let Group { shim, operation, hash, again } = &one.group;
+        let second = one.control_plane && self.control_planes > 0;
+        let once = !(second || self.nodes.contains_key(&one.node));
         let Some(most) = allowance.max_update else { return once };
-        let going = self.shims.get(&one.shim).copied().unwrap_or_default();
-        if !once || going >= most {
+        if !once || self.of_shim(shim) >= most {
             return false;
         }
-        if one.operation != Operation::Install {
+        if *operation != Operation::Install {
             return true;
         }
-        let same = (one.shim.clone(), one.hash.clone());
-        let alone = self.artifacts.get(&same).copied().unwrap_or_default() == 0;
-        let proven = allowance.proven.contains(&one.hash);
-        let suspect = allowance.suspect.contains(&one.hash);
-        match one.again {
+        let alone = !self.artifacts.contains_key(&(shim.clone(), hash.clone()));
+        let proven = allowance.proven.contains(hash);
+        let suspect = allowance.suspect.contains(hash);
+        match again {
             true => proven || alone,
             false => !allowance.paused && (proven || (alone && !suspect)),
+        }
+    }
+}
+
+/// One less of it; nothing is kept of what there is none of.
+pub(crate) fn less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
         }
     }
 }
@@ -171,19 +241,37 @@ impl Books {
 mod tests {
     use super::*;
 
-    fn candidate(node: &str, shim: &str) -> Candidate {
-        Candidate {
-            node: node.into(),
-            shim: shim.into(),
-            operation: Operation::Install,
-            hash: "h".into(),
-            again: false,
-            control_plane: node.starts_with("cp"),
-        }
+    fn group(shim: &str) -> Group {
+        let operation = Operation::Install;
+        Group { shim: shim.into(), operation, hash: "h".into(), again: false }
     }
 
-    fn names(found: &[Candidate]) -> Vec<String> {
-        found.iter().map(|one| format!("{}/{}", one.node, one.shim)).collect()
+    fn queue(nodes: &[&str], groups: &[Group]) -> Queue {
+        let mut queue = Queue::default();
+        for node in nodes {
+            let wants = groups.iter().map(|group| (group.clone(), node.starts_with("cp")));
+            queue.set(node, wants.collect());
+        }
+        queue
+    }
+
+    /// Lets all begin who may.
+    fn admit(
+        mut queue: Queue,
+        going: &[(&str, Going)],
+        allowances: BTreeMap<String, Allowance>,
+        cap: usize,
+    ) -> Vec<String> {
+        let mut books = Books::default();
+        going.iter().for_each(|(node, one)| books.set(node, vec![one.clone()]));
+        let mut turn = Turn::new(allowances, cap);
+        let mut begun = Vec::new();
+        while let Some(Candidate { node, group, control_plane }) = turn.next(&queue, &books) {
+            queue.set(&node, Vec::new());
+            begun.push(format!("{node}/{}", group.shim));
+            books.set(&node, vec![Going { shim: group.shim, hash: group.hash, control_plane }]);
+        }
+        begun
     }
 
     #[test]
@@ -212,26 +300,47 @@ mod tests {
 
     #[test]
     fn one_budget_for_all_shims_one_job_for_each_node_one_control_plane_at_once() {
-        let all =
-            ["a", "b", "c", "cp1", "cp2"].map(|node| [candidate(node, "s"), candidate(node, "t")]);
-        let all: Vec<_> = all.into_iter().flatten().collect();
-        let none = BTreeMap::new();
-        assert_eq!(names(&admit(all.clone(), &[], &none, 2)), ["a/s", "b/s"]);
-        assert_eq!(names(&admit(all.clone(), &[], &none, 9)), ["a/s", "b/s", "c/s", "cp1/s"]);
-        let going =
-            Going { node: "a".into(), shim: "t".into(), hash: "h".into(), control_plane: false };
-        assert_eq!(names(&admit(all, &[going], &none, 2)), ["b/s"]);
+        let all = || queue(&["a", "b", "c", "cp1", "cp2"], &[group("s"), group("t")]);
+        let none = BTreeMap::new;
+        assert_eq!(admit(all(), &[], none(), 2), ["a/s", "b/s"]);
+        assert_eq!(admit(all(), &[], none(), 9), ["a/s", "b/s", "c/s", "cp1/s"]);
+        let going = Going { shim: "t".into(), hash: "h".into(), control_plane: false };
+        let others = queue(&["b", "c", "cp1"], &[group("s"), group("t")]);
+        assert_eq!(admit(others, &[("a", going)], none(), 2), ["b/s"]);
+        let away = Group { operation: Operation::Uninstall, ..group("z") };
+        let mut both = queue(&["b"], &[group("s")]);
+        both.set("c", vec![(away, false)]);
+        assert_eq!(admit(both, &[], none(), 1), ["c/z"], "what is taken away first");
+    }
+
+    #[test]
+    fn books_and_queues_are_as_if_they_were_written_anew() {
+        let going = |shim: &str| Going { shim: shim.into(), hash: "h".into(), control_plane: true };
+        let (mut books, mut queue) = (Books::default(), Queue::default());
+        books.set("a", vec![going("s"), going("t")]);
+        books.set("a", vec![going("t")]);
+        books.set("b", vec![going("t")]);
+        let mut anew = Books::default();
+        anew.set("b", vec![going("t")]);
+        anew.set("a", vec![going("t")]);
+        assert_eq!(books, anew);
+        assert_eq!((books.nodes(), books.of_shim("s"), books.of_shim("t")), (2, 0, 2));
+        queue.set("a", vec![(group("s"), false), (group("t"), false)]);
+        queue.set("a", Vec::new());
+        books.set("a", Vec::new());
+        books.set("b", Vec::new());
+        assert_eq!((books, queue), Default::default());
     }
 
     #[test]
     fn rolling_begins_with_one_and_goes_on_when_that_one_works() {
-        let all: Vec<_> = ["a", "b", "c"].map(|node| candidate(node, "s")).into();
+        let all = || queue(&["a", "b", "c"], &[group("s")]);
         let allow = |edit: &dyn Fn(&mut Allowance)| {
             let mut one = Allowance { max_update: Some(2), ..Allowance::default() };
             edit(&mut one);
             BTreeMap::from([("s".to_owned(), one)])
         };
-        let started = |allowances| names(&admit(all.clone(), &[], &allowances, 9));
+        let started = |allowances| admit(all(), &[], allowances, 9);
         assert_eq!(started(allow(&|_| {})), ["a/s"], "the first");
         let proven: BTreeSet<String> = ["h".to_owned()].into();
         assert_eq!(started(allow(&|one| one.proven = proven.clone())), ["a/s", "b/s"]);
@@ -245,8 +354,7 @@ mod tests {
             one.paused = true;
         });
         assert_eq!(started(paused.clone()), [""; 0]);
-        let mut retry = candidate("z", "s");
-        retry.again = true;
-        assert_eq!(names(&admit(vec![retry], &[], &paused, 9)), ["z/s"]);
+        let retry = Group { again: true, ..group("s") };
+        assert_eq!(admit(queue(&["z"], &[retry]), &[], paused, 9), ["z/s"]);
     }
 }

@@ -119,7 +119,7 @@ enum Goal {
 }
 
 fn goal(view: &View<'_>, node: &NodeFacts) -> Goal {
-    if view.deleting || !node.matches(view.spec.node_selector.as_ref()) {
+    if view.deleting || !view.spec.selects(&node.labels) {
         return Goal::Nothing;
     }
     let facts =

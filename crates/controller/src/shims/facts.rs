@@ -1,6 +1,5 @@
 //! Nodes, Jobs and their pods with what is looked at, and nothing else.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -9,42 +8,10 @@ use portolan_api::shim::PREFIX;
 use serde::Deserialize;
 
 use super::identity::Identity;
+use crate::resource::resource;
 
-macro_rules! resource {
-    ($name:ident, $scope:ty, $group:expr, $plural:expr) => {
-        impl kube::Resource for $name {
-            type DynamicType = ();
-            type Scope = $scope;
-
-            fn kind((): &()) -> Cow<'_, str> {
-                stringify!($name).into()
-            }
-
-            fn group((): &()) -> Cow<'_, str> {
-                $group.into()
-            }
-
-            fn version((): &()) -> Cow<'_, str> {
-                "v1".into()
-            }
-
-            fn plural((): &()) -> Cow<'_, str> {
-                $plural.into()
-            }
-
-            fn meta(&self) -> &ObjectMeta {
-                &self.metadata
-            }
-
-            fn meta_mut(&mut self) -> &mut ObjectMeta {
-                &mut self.metadata
-            }
-        }
-    };
-}
-
-resource!(Node, ClusterResourceScope, "", "nodes");
-resource!(Job, NamespaceResourceScope, "batch", "jobs");
+resource!(Node: ClusterResourceScope, "", "nodes");
+resource!(Job: NamespaceResourceScope, "batch", "jobs");
 
 /// A node as the server has it.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -140,12 +107,6 @@ const CONTROL_PLANE: [&str; 3] = [
 impl NodeFacts {
     pub(crate) fn is_control_plane(&self) -> bool {
         CONTROL_PLANE.iter().any(|role| self.labels.contains_key(*role))
-    }
-
-    /// Whether it carries all of these labels.
-    pub(crate) fn matches(&self, selector: Option<&BTreeMap<String, String>>) -> bool {
-        let all = selector.into_iter().flatten();
-        all.into_iter().all(|(key, value)| self.labels.get(key) == Some(value))
     }
 }
 

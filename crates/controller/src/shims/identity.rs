@@ -8,7 +8,7 @@ use portolan_core::Digest;
 use serde::{Deserialize, Serialize};
 
 /// What a Job does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Operation {
     Install,

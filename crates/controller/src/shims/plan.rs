@@ -6,6 +6,8 @@
 
 mod graves;
 mod heard;
+mod ledger;
+mod owed;
 mod rollout;
 mod shim;
 
@@ -28,6 +30,8 @@ use super::settings::Settings;
 
 use graves::Graves;
 pub(crate) use heard::{Done, Gone, Heard};
+use ledger::{Cells, Ledger};
+use owed::Owed;
 
 /// What is written at one time by one writer only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -147,9 +151,12 @@ pub(crate) struct Planner {
     classes: BTreeMap<String, RuntimeClass>,
     refused_classes: BTreeMap<String, String>,
     outcomes: HashMap<String, Outcome>,
-    cells: BTreeMap<String, BTreeMap<String, Cell>>,
+    ledger: Ledger,
+    owed: Owed,
     dirty_nodes: BTreeSet<String>,
     dirty_shims: BTreeSet<String>,
+    /// Nodes that changed and are being written, or wait for a pause to end: they are looked at then.
+    waiting: BTreeSet<String>,
     busy: BTreeSet<Key>,
     /// What was told to begin and has not been heard of, by node.
     starting: BTreeMap<String, Starting>,
@@ -165,6 +172,8 @@ pub(crate) struct Planner {
     last: i64,
     /// How often a node was looked at.
     pub(crate) looked: u64,
+    /// How often a Shim on a node was decided on, or who begins was.
+    weighed: u64,
 }
 
 /// Something that was told to begin.
@@ -173,7 +182,7 @@ struct Starting {
     shim: String,
     hash: String,
     operation: Operation,
-    effect: Effect,
+    order: Arc<Order>,
     /// From when on it would have been heard of.
     until: i64,
 }
@@ -181,6 +190,7 @@ struct Starting {
 #[derive(Debug, Clone, Copy, Default)]
 struct Pause {
     times: u32,
+    length: i64,
     until: i64,
 }
 
@@ -190,6 +200,9 @@ const STATUS_PAUSE: i64 = 1000;
 const UNSURE: i64 = 90_000;
 const FIRST_PAUSE: i64 = 500;
 const LONGEST_PAUSE: i64 = 60_000;
+/// After a no: somebody has to change a rule of the cluster, or the Shim, which ends the pause.
+const FIRST_PAUSE_REFUSED: i64 = 30_000;
+const LONGEST_PAUSE_REFUSED: i64 = 1_800_000;
 
 impl Planner {
     pub(crate) fn new(settings: Settings) -> Self {
@@ -202,9 +215,11 @@ impl Planner {
             classes: BTreeMap::new(),
             refused_classes: BTreeMap::new(),
             outcomes: HashMap::new(),
-            cells: BTreeMap::new(),
+            ledger: Ledger::default(),
+            owed: Owed::default(),
             dirty_nodes: BTreeSet::new(),
             dirty_shims: BTreeSet::new(),
+            waiting: BTreeSet::new(),
             busy: BTreeSet::new(),
             starting: BTreeMap::new(),
             rejected: BTreeMap::new(),
@@ -215,11 +230,12 @@ impl Planner {
             status_at: HashMap::new(),
             last: i64::MIN,
             looked: 0,
+            weighed: 0,
         }
     }
 
-    /// What is to be done now; `now` in milliseconds.
-    pub(crate) fn step(&mut self, now: i64) -> Vec<Effect> {
+    /// What is to be done now; `now` in milliseconds. What can wait waits where nobody is `idle`.
+    pub(crate) fn step(&mut self, now: i64, idle: usize) -> Vec<Effect> {
         if now + LONGEST_PAUSE < self.last {
             self.set_back(now);
         }
@@ -231,14 +247,18 @@ impl Planner {
             }
         }
         let mut effects = Vec::new();
-        for node in std::mem::take(&mut self.dirty_nodes) {
-            if !self.may_write(&Key::Node(node.clone()), now) {
-                self.dirty_nodes.insert(node);
-                continue;
+        let changed: Vec<String> = std::mem::take(&mut self.dirty_nodes).into_iter().collect();
+        for node in &changed {
+            if self.may_write(&Key::Node(node.clone()), now) {
+                self.waiting.remove(node);
+                self.look_at(node, now, &mut effects);
+            } else {
+                self.waiting.insert(node.clone());
             }
-            self.look_at(&node, now, &mut effects);
         }
-        self.begin(now, &mut effects);
+        self.busy.extend(effects.iter().filter_map(Effect::key));
+        self.begin(&changed, now, &mut effects);
+        self.write(now, idle, &mut effects);
         for shim in std::mem::take(&mut self.dirty_shims) {
             self.look_at_shim(&shim, now, &mut effects);
         }
@@ -274,13 +294,18 @@ impl Planner {
         }
     }
 
+    /// How often a Shim on a node was decided on, weighed or counted: what a change costs.
+    pub(crate) fn weighed(&self) -> u64 {
+        self.weighed + self.ledger.counted
+    }
+
     /// Whether nobody writes it, and its last failure is long enough ago. If not, it is looked at again.
     fn may_write(&mut self, key: &Key, now: i64) -> bool {
         if self.busy.contains(key) {
             return false;
         }
-        // A pause that is longer than any can be was made before the clock was set back.
-        let lasts = |pause: &&Pause| pause.until > now && pause.until <= now + LONGEST_PAUSE;
+        // A pause that would be longer than it was made was made before the clock was set back.
+        let lasts = |pause: &&Pause| pause.until > now && pause.until <= now + pause.length;
         match self.pauses.get(key).filter(lasts) {
             None => true,
             Some(pause) => {
@@ -293,20 +318,19 @@ impl Planner {
     /// Looks at all Shims on one node.
     fn look_at(&mut self, name: &str, now: i64, effects: &mut Vec<Effect>) {
         self.looked += 1;
-        let old = self.cells.remove(name).unwrap_or_default();
-        self.dirty_shims.extend(old.keys().cloned());
         let Some(node) = self.nodes.get(name).map(|kept| kept.value.clone()) else {
+            self.dirty_shims.extend(self.ledger.replace(name, Cells::new()));
+            self.owe(name, now);
             self.forget_jobs(name, now, effects);
             return;
         };
-        let mut cells = BTreeMap::new();
-        let mut patch = NodePatch::default();
-        let mut failures = Vec::new();
+        let mut cells = Cells::new();
         for (shim_name, shim) in &self.shims {
             let shim = &shim.value;
             if !is_held(shim) {
                 continue;
             }
+            self.weighed += 1;
             let jobs = self.jobs_on(name, shim);
             let view = self.view(shim_name, shim);
             let rejected = self.rejected.get(name).filter(|(shim, _)| shim == shim_name);
@@ -316,23 +340,13 @@ impl Planner {
                 rejected: rejected.map(|(_, failed)| failed),
             };
             let Some(cell) = cell::decide(&view, &node, &seen, now / 1000) else { continue };
-            patch.labels.extend(cell.patch.labels.clone());
-            patch.annotations.extend(cell.patch.annotations.clone());
-            failures.extend(cell.failure.clone().map(|failed| (shim_name.clone(), failed)));
             cells.insert(shim_name.clone(), cell);
         }
         for cell in cells.values() {
             self.follow(cell, name, now, effects);
         }
-        self.dirty_shims.extend(cells.keys().cloned());
-        self.cells.insert(name.to_owned(), cells);
-        if !patch.is_empty() {
-            let (node, uid) = (node.name, node.uid);
-            effects.extend(
-                failures.into_iter().map(|(shim, failed)| tell(&node, &uid, &shim, &failed)),
-            );
-            effects.push(Effect::Patch { node, uid, patch });
-        }
+        self.dirty_shims.extend(self.ledger.replace(name, cells));
+        self.owe(name, now);
     }
 
     /// What a cell asks for besides a turn.

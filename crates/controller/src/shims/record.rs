@@ -179,6 +179,12 @@ pub(crate) struct NodePatch {
 }
 
 impl NodePatch {
+    /// Whatever is in both is as the other has it.
+    pub(crate) fn extend(&mut self, other: &Self) {
+        self.labels.extend(other.labels.clone());
+        self.annotations.extend(other.annotations.clone());
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.labels.is_empty() && self.annotations.is_empty()
     }

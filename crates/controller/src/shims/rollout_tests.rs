@@ -175,10 +175,10 @@ fn a_shim_stays_until_the_last_word_on_a_node_is_gone() {
         kind.drain(..).for_each(|heard| planner.hear(heard));
     }
     // What is written is not answered.
-    let mut all = planner.step(world.now);
+    let mut all = planner.step(world.now, usize::MAX);
     for _ in 0..3 {
         world.now += 2000;
-        all.extend(planner.step(world.now));
+        all.extend(planner.step(world.now, usize::MAX));
     }
     assert!(all.iter().any(|effect| matches!(effect, Effect::Patch { .. })), "{all:?}");
     let early =
@@ -203,7 +203,7 @@ fn a_shim_goes_although_a_node_that_it_never_touched_is_being_written() {
     for kind in &mut world.events {
         kind.drain(..).for_each(|heard| planner.hear(heard));
     }
-    let begun = planner.step(world.now);
+    let begun = planner.step(world.now, usize::MAX);
     assert!(begun.iter().any(|effect| matches!(effect, Effect::Start { .. })), "{begun:?}");
     // Nobody answers; the node changes meanwhile.
     world.edit_node("z", |node| node.status.node_info.boot_id.push('2'));

@@ -163,11 +163,9 @@ impl Run {
                 failed.is_some_and(|failed| failed.is_of(Operation::Install, &of.hash))
             };
             // What is announced also says what was refused before; without it the Job was announced before.
-            let announced = patch.annotations.values().flatten().next();
-            let Some(own) = announced.map(|text| serde_json::from_str::<Record>(text).unwrap())
-            else {
-                continue;
-            };
+            let announced = patch.annotations.get(&format!("runtime.spinkube.dev/{}", of.shim));
+            let Some(Some(own)) = announced else { continue };
+            let own: Record = serde_json::from_str(own).unwrap();
             let had = own.applied.as_ref().is_some_and(|applied| applied.hash == of.hash);
             // What is said again was decided earlier.
             let fresh = !failed_there(&own) && !had && of.nonce == self.world.now;
@@ -175,12 +173,13 @@ impl Run {
                 continue;
             }
             let selected = self.world.nodes.iter().filter(|(_, node)| {
-                // What is written of a node right now is not what the server has.
-                let name = node.metadata.name.as_deref();
-                let written = effects.iter().any(
-                    |effect| matches!(effect, Effect::Patch { node, .. } if Some(&**node) == name),
-                );
-                label(node, "shim").is_some() && !written
+                // What is written of a node right now, or owed, is not what the server has.
+                let name = node.metadata.name.clone().unwrap();
+                let written = effects.iter().any(|effect| match effect {
+                    Effect::Patch { node, .. } | Effect::Start { node, .. } => *node == name,
+                    _ => false,
+                });
+                label(node, "shim").is_some() && !written && !self.planner.owes(&name)
             });
             let failed = selected
                 .filter_map(|(name, node)| Some((self.record(name, &of.shim)?, node)))
@@ -208,7 +207,11 @@ impl Run {
             self.world.relist(kind, &mut self.planner);
         }
         let heard_all = self.world.events.iter().all(VecDeque::is_empty) && self.answers.is_empty();
-        let effects = self.planner.step(self.world.now);
+        let idle = usize::try_from(self.dice.roll(4)).unwrap();
+        let effects = self.planner.step(self.world.now, idle);
+        if self.dice.one_in(4) {
+            self.planner.audit(self.world.now);
+        }
         let written = |effect: &Effect| !matches!(effect, Effect::Patch { .. });
         if heard_all && self.waiting.iter().all(written) {
             self.check_pause(&effects);

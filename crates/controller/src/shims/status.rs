@@ -1,6 +1,6 @@
 //! What the status of a Shim says. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_api::condition::{self, Condition, Status};
@@ -10,12 +10,13 @@ use portolan_api::shim::{
 };
 use portolan_shim::resolve;
 
+use super::budget::less;
 use super::cell::{Cell, State, Why};
 
 /// What is kept of a message, in characters.
 const MAX_MESSAGE: usize = 500;
 
-/// How the nodes of one Shim are, counted.
+/// How the nodes of one Shim are, counted. A node is added and taken out again as it changes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     pub(crate) nodes: usize,
@@ -25,70 +26,99 @@ pub(crate) struct Tally {
     pub(crate) failed: usize,
     pub(crate) unsupported: usize,
     /// Nodes that something is still to be taken away from.
-    pub(crate) leaving: Vec<String>,
+    pub(crate) leaving: BTreeSet<String>,
     leaving_failed: usize,
-    failures: BTreeMap<String, NodeFailures>,
-    /// What deserves a look, each once.
-    pub(crate) warnings: Vec<String>,
+    /// By reason: what is said of each node.
+    failures: BTreeMap<String, BTreeMap<String, String>>,
+    /// What deserves a look, and how many nodes say so.
+    warnings: BTreeMap<String, usize>,
 }
 
 impl Tally {
     pub(crate) fn add(&mut self, node: &str, cell: &Cell) {
         for warning in &cell.warnings {
-            let text = warning.to_string();
-            if !self.warnings.contains(&text) && self.warnings.len() < MAX_NAMES {
-                self.warnings.push(text);
-            }
+            *self.warnings.entry(warning.to_string()).or_default() += 1;
         }
-        let Some(state) = &cell.state else {
-            // Also what is written on the node has to go.
-            if cell.carries || cell.busy || !cell.patch.is_empty() {
-                self.leaving.push(node.to_owned());
-                if let Some(failed) = &cell.record.failed {
-                    let (reason, message) = (failed.reason.clone(), failed.message.clone());
-                    self.leaving_failed += 1;
-                    self.fail(node, &Why { reason, message });
-                }
-            }
-            return;
-        };
-        self.nodes += 1;
-        match state {
-            State::Ready { updated } => {
-                self.ready += 1;
-                self.updated += usize::from(*updated);
-            }
-            State::Pending => self.pending += 1,
-            State::Failed(why) => {
-                self.failed += 1;
-                self.fail(node, why);
-            }
-            State::Unsupported(why) => {
-                self.unsupported += 1;
-                self.fail(node, why);
-            }
+        if let Some(why) = failure(cell) {
+            // It may quote a URL as long as anybody likes.
+            let message = why.message.chars().take(MAX_MESSAGE).collect();
+            self.failures.entry(why.reason).or_default().insert(node.to_owned(), message);
         }
+        if is_leaving(cell) {
+            self.leaving.insert(node.to_owned());
+            self.leaving_failed += usize::from(cell.record.failed.is_some());
+        }
+        self.counters(cell).into_iter().for_each(|count| *count += 1);
     }
 
-    fn fail(&mut self, node: &str, why: &Why) {
-        let entry = self.failures.entry(why.reason.clone()).or_insert_with(|| NodeFailures {
-            reason: why.reason.clone(),
-            count: 0,
-            // It may quote a URL as long as anybody likes.
-            message: why.message.chars().take(MAX_MESSAGE).collect(),
-            nodes: Vec::new(),
-        });
-        entry.count += 1;
-        if entry.nodes.len() < MAX_NAMES {
-            entry.nodes.push(node.to_owned());
+    /// Undoes `add` of the same.
+    pub(crate) fn take(&mut self, node: &str, cell: &Cell) {
+        for warning in &cell.warnings {
+            less(&mut self.warnings, &warning.to_string());
         }
+        if let Some(why) = failure(cell)
+            && let Some(all) = self.failures.get_mut(&why.reason)
+        {
+            all.remove(node);
+            if all.is_empty() {
+                self.failures.remove(&why.reason);
+            }
+        }
+        if is_leaving(cell) {
+            self.leaving.remove(node);
+            self.leaving_failed -= usize::from(cell.record.failed.is_some());
+        }
+        self.counters(cell).into_iter().for_each(|count| *count -= 1);
+    }
+
+    /// Those that a node counts in.
+    fn counters(&mut self, cell: &Cell) -> Vec<&mut usize> {
+        let Some(state) = &cell.state else { return Vec::new() };
+        let mut counters = match state {
+            State::Ready { updated: true } => vec![&mut self.ready, &mut self.updated],
+            State::Ready { updated: false } => vec![&mut self.ready],
+            State::Pending => vec![&mut self.pending],
+            State::Failed(_) => vec![&mut self.failed],
+            State::Unsupported(_) => vec![&mut self.unsupported],
+        };
+        counters.push(&mut self.nodes);
+        counters
+    }
+
+    /// What deserves a look, each once.
+    pub(crate) fn warnings(&self) -> impl Iterator<Item = &str> {
+        self.warnings.keys().take(MAX_NAMES).map(String::as_str)
     }
 
     fn failures(&self) -> Vec<NodeFailures> {
-        let mut all: Vec<_> = self.failures.values().cloned().collect();
+        let group = |(reason, nodes): (&String, &BTreeMap<String, String>)| NodeFailures {
+            reason: reason.clone(),
+            count: i64::try_from(nodes.len()).unwrap_or(i64::MAX),
+            message: nodes.values().next().cloned().unwrap_or_default(),
+            nodes: nodes.keys().take(MAX_NAMES).cloned().collect(),
+        };
+        let mut all: Vec<_> = self.failures.iter().map(group).collect();
         all.sort_by(|a, b| b.count.cmp(&a.count).then_with(|| a.reason.cmp(&b.reason)));
         all.truncate(MAX_FAILURES);
         all
+    }
+}
+
+/// Whether the node is not selected, and something is there all the same. Also what is written on it has to go.
+fn is_leaving(cell: &Cell) -> bool {
+    cell.state.is_none() && (cell.carries || cell.busy || !cell.patch.is_empty())
+}
+
+fn failure(cell: &Cell) -> Option<Why> {
+    match &cell.state {
+        Some(State::Failed(why) | State::Unsupported(why)) => Some(why.clone()),
+        Some(State::Ready { .. } | State::Pending) => None,
+        None => {
+            cell.record.failed.as_ref().filter(|_| is_leaving(cell)).map(|failed| Why {
+                reason: failed.reason.clone(),
+                message: failed.message.clone(),
+            })
+        }
     }
 }
 

@@ -43,7 +43,7 @@ const KINDS: usize = 4;
 pub(crate) struct Shims {
     planner: Planner,
     heard: Receiver<Heard>,
-    hands: Hands,
+    hands: Arc<Hands>,
     workers: usize,
     metrics: Arc<Metrics>,
 }
@@ -98,7 +98,7 @@ pub(crate) fn start(
             Told::All(names) => Heard::Classes(names),
         },
     );
-    let hands = Hands::new(client, settings.clone());
+    let hands = Arc::new(Hands::new(client, settings.clone()));
     let workers = usize::from(settings.workers);
     Shims { planner: Planner::new(settings), heard, hands, workers, metrics }
 }
@@ -188,7 +188,7 @@ impl Shims {
         let permits = Arc::new(Semaphore::new(self.workers));
         let mut counted = Instant::now();
         while !ending.is_cancelled() {
-            for effect in self.planner.step(now()) {
+            for effect in self.planner.step(now(), permits.available_permits()) {
                 self.spawn(effect, &mut doing, &permits);
             }
             if counted.elapsed() >= COUNT {
@@ -208,7 +208,7 @@ impl Shims {
         doing: &mut JoinSet<(Option<Key>, Done)>,
         permits: &Arc<Semaphore>,
     ) {
-        let (hands, permits, key) = (self.hands.clone(), Arc::clone(permits), effect.key());
+        let (hands, permits, key) = (Arc::clone(&self.hands), Arc::clone(permits), effect.key());
         if matches!(effect, Effect::Start { .. }) {
             self.metrics.shims.jobs.inc();
         }

@@ -378,7 +378,7 @@ impl World {
             for kind in &mut self.events {
                 kind.drain(..).for_each(|heard| planner.hear(heard));
             }
-            let effects = planner.step(self.now);
+            let effects = planner.step(self.now, usize::MAX);
             if effects.is_empty() && self.events.iter().all(VecDeque::is_empty) {
                 return all;
             }

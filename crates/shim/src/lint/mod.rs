@@ -7,6 +7,7 @@ use std::fmt;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use portolan_api::k8s_openapi;
+use portolan_api::names::{is_dns_label, is_subdomain};
 use portolan_api::shim::{MAX_NAME, RolloutKind, Shim, ShimSpec};
 use serde::Serialize;
 
@@ -91,7 +92,7 @@ fn names(name: &str, spec: &ShimSpec, found: &mut Found) {
     if !is_subdomain(&class.name) {
         found.error("spec.runtimeClass.name", format!("{:?} is no name of an object", class.name));
     }
-    if !is_label(&class.handler) {
+    if !is_dns_label(&class.handler) {
         found.error(
             "spec.runtimeClass.handler",
             format!(
@@ -174,21 +175,6 @@ fn rollout(spec: &ShimSpec, found: &mut Found) {
         }
         (RolloutKind::Rolling, _) => {}
     }
-}
-
-/// A label of DNS: what a handler may be.
-fn is_label(text: &str) -> bool {
-    text.len() <= 63 && is_part(text)
-}
-
-/// What an object may be called.
-fn is_subdomain(text: &str) -> bool {
-    text.len() <= 253 && text.split('.').all(is_part)
-}
-
-fn is_part(text: &str) -> bool {
-    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
-    !text.is_empty() && text.bytes().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,7 @@ use serde_json::{Value, json};
 
 use super::api::Api;
 use crate::bench::measure::median;
+use crate::bench::process::Process;
 use crate::bench::report::{Promise, Report, Row, millis};
 use crate::testbed::build::{Missing, ensure as ensure_parts};
 use crate::testbed::cache::Cache;
@@ -65,7 +66,7 @@ fn measure(report: &mut Report, state: &State, controller: &Path) -> Result<()> 
     let whole = crowd(&api)?;
     report.rows.push(row("500 BuildRuns at once, until the last PipelineRun", whole, &[whole]));
     at_most(report, "500 BuildRuns at once, seconds", whole.as_secs_f64(), 60.0);
-    let peak = ours.peak_mib()?;
+    let peak = ours.0.peak_memory()?;
     at_most(report, "memory of the controller at its peak, MiB", peak, 150.0);
 
     println!("bench: what is written when nothing changes");
@@ -263,9 +264,9 @@ fn ready(address: SocketAddr) -> Result<String> {
     Ok(told)
 }
 
-/// The controller as a process of ours, ended when dropped.
+/// The controller as a process of ours.
 #[derive(Debug)]
-struct Controller(Child);
+struct Controller(Process);
 
 impl Controller {
     fn start(program: &Path, state: &State) -> Result<Self> {
@@ -282,9 +283,9 @@ impl Controller {
             .stderr(log)
             .spawn()
             .context("start portolan-controller")?;
-        let mut started = Self(child);
+        let mut started = Self(Process(child));
         wait("the controller to act", Duration::from_secs(60), || {
-            if let Some(status) = started.0.try_wait()? {
+            if let Some(status) = started.0.0.try_wait()? {
                 bail!("it ended with {status}; see its log");
             }
             let told = ready(listen)?;
@@ -292,19 +293,5 @@ impl Controller {
             Ok(())
         })?;
         Ok(started)
-    }
-
-    fn peak_mib(&self) -> Result<f64> {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.0.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib: f64 = line.context("VmHWM")?.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib / 1024.0)
-    }
-}
-
-impl Drop for Controller {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -10,10 +10,9 @@ mod registries;
 mod table;
 mod verifiers;
 
-use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
 use self::certificates::Certificates;
 use self::images::{IMAGES, Images, for_all, for_one, many, name, plain};
@@ -22,7 +21,7 @@ use self::registries::Registry;
 use self::table::{Goal, Memory, Table};
 use self::verifiers::{Keeps, Setup, Verifier, Who, Wire};
 use super::report::Report;
-use crate::program::{VERIFIER, XTASK};
+use crate::program::VERIFIER;
 use crate::testbed::build::{Missing, Toolbox, ensure_parts};
 use crate::testbed::parts;
 
@@ -89,30 +88,6 @@ pub(super) fn run(runs: usize, args: &Args) -> Result<Report> {
         bench.memory(&mut table, wire)?;
     }
     Ok(table.report())
-}
-
-/// Builds this very program with optimisations and lets that do it.
-pub(super) fn again_as_release(
-    runs: usize,
-    args: &Args,
-    output: Option<&std::path::Path>,
-) -> Result<()> {
-    let mut command = Command::new(XTASK.build(&["--release"])?);
-    command.args(["bench", "verify", "--runs", &runs.to_string()]);
-    for word in &args.only {
-        command.args(["--only", word]);
-    }
-    if args.alone {
-        command.arg("--alone");
-    }
-    if let Some(output) = output {
-        command.arg("--output").arg(output);
-    }
-    let status = command.status().context("start the bench")?;
-    if !status.success() {
-        bail!("the bench ended with {status}; see above");
-    }
-    Ok(())
 }
 
 struct Bench {
@@ -314,14 +289,20 @@ impl Bench {
 
 fn memory_of(verifier: &Verifier, key: Key) -> Result<Memory> {
     std::thread::sleep(Duration::from_millis(500));
-    let idle = verifier.memory()?;
+    let idle = verifier.process.memory()?;
     ask_many(verifier, key, 0..REFERENCES)?;
-    let some = verifier.memory()?;
+    let some = verifier.process.memory()?;
     ask_many(verifier, key, REFERENCES..MANY)?;
-    let all = verifier.memory()?;
+    let all = verifier.process.memory()?;
     // And once more what was asked first: what is flat does not grow again.
     ask_many(verifier, key, 0..MANY)?;
-    Ok(Memory { idle, some, all, again: verifier.memory()?, peak: verifier.peak_memory()? })
+    Ok(Memory {
+        idle,
+        some,
+        all,
+        again: verifier.process.memory()?,
+        peak: verifier.process.peak_memory()?,
+    })
 }
 
 fn ask_many(
@@ -355,9 +336,9 @@ struct Measured {
 }
 
 fn measured(verifier: &Verifier, asked: &[Asked], connections: usize) -> Result<Measured> {
-    let before = verifier.cpu()?;
+    let before = verifier.process.cpu()?;
     let load = for_long(&verifier.target, asked, connections, LONG)?;
-    let took = verifier.cpu()?.saturating_sub(before);
+    let took = verifier.process.cpu()?.saturating_sub(before);
     let requests = u32::try_from(load.times.len()).unwrap_or(u32::MAX).max(1);
     let (p50, p99) = (load.percentile(50), load.percentile(99));
     Ok(Measured { rate: load.rate(), p50, p99, cpu: took / requests })

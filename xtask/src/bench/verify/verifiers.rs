@@ -4,7 +4,7 @@ use std::fmt;
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
@@ -12,6 +12,7 @@ use serde_json::json;
 
 use super::certificates::Certificates;
 use super::load::Target;
+use crate::bench::process::Process;
 
 /// Who is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,16 +68,9 @@ pub(super) struct Setup {
 /// A running one; ended when dropped.
 #[derive(Debug)]
 pub(super) struct Verifier {
-    child: Child,
+    pub(super) process: Process,
     pub(super) target: Target,
     _home: tempfile::TempDir,
-}
-
-impl Drop for Verifier {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 impl Setup {
@@ -97,7 +91,8 @@ impl Setup {
             .spawn()
             .with_context(|| format!("start {who:?}"))?;
         let tls = self.certificates.client(wire)?;
-        let verifier = Verifier { child, target: Target { address, tls }, _home: home };
+        let verifier =
+            Verifier { process: Process(child), target: Target { address, tls }, _home: home };
         for _ in 0..400 {
             if TcpStream::connect(address).is_ok() {
                 return Ok(verifier);
@@ -189,52 +184,5 @@ impl Setup {
         // Each request would be a line of the log otherwise, which ours does not write either.
         command.env("HOME", home).env("RATIFY_CONFIG", home).env("RATIFY_LOG_LEVEL", "error");
         Ok(command)
-    }
-}
-
-impl Verifier {
-    /// Processor time it took so far, its kernel's included.
-    pub(super) fn cpu(&self) -> Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id()))?;
-        let ticks = ticks(&stat).context("/proc/PID/stat has no times")?;
-        let per_second = rustix::param::clock_ticks_per_second();
-        Ok(Duration::from_millis(ticks * 1000 / per_second))
-    }
-
-    /// Memory that it has now, in MiB.
-    pub(super) fn memory(&self) -> Result<f64> {
-        self.status("VmRSS:")
-    }
-
-    /// The most that it ever had, in MiB.
-    pub(super) fn peak_memory(&self) -> Result<f64> {
-        self.status("VmHWM:")
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "kibibytes of a process fit")]
-    fn status(&self, name: &str) -> Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix(name));
-        let line = line.with_context(|| format!("/proc/PID/status has no {name}"))?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib as f64 / 1024.0)
-    }
-}
-
-/// User and system time: fields 14 and 15 of proc_pid_stat(5).
-fn ticks(stat: &str) -> Option<u64> {
-    let (_, after_name) = stat.rsplit_once(") ")?;
-    let mut fields = after_name.split(' ').skip(11);
-    Some(fields.next()?.parse::<u64>().ok()? + fields.next()?.parse::<u64>().ok()?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn both_kinds_of_time_are_counted() {
-        let stat = "7 (a b) S 1 7 7 0 -1 4194560 1 2 3 4 50 6 7 8 20 0 1 0 4242 9 9";
-        assert_eq!(ticks(stat), Some(56));
     }
 }

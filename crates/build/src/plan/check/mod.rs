@@ -3,14 +3,12 @@
 mod env;
 mod params;
 mod pod;
-mod syntax;
 mod trigger;
 mod volumes;
 
 pub(super) use env::{check as env, forbidden};
 pub(super) use params::{check as params, is_reserved, missing};
 pub(super) use pod::check as pod;
-pub(super) use syntax::{is_label_value, is_qualified_name, is_subdomain};
 pub(super) use trigger::check as trigger;
 pub(super) use volumes::{check as volumes, step_resources};
 

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use portolan_api::k8s_openapi::api::core::v1::Toleration;
+use portolan_api::names::{is_label_value, is_qualified_name, is_subdomain};
 use portolan_api::reason::Reason;
 
 use super::super::refusal::Refusals;
 use super::super::task::Pod;
-use super::{is_label_value, is_qualified_name, is_subdomain};
 
 /// All that is said of pods. `whose` is put before messages.
 pub(crate) fn check(pod: &Pod, whose: &str, refusals: &mut Refusals) {

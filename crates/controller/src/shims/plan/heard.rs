@@ -7,7 +7,10 @@ use k8s_openapi::api::node::v1::RuntimeClass;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use portolan_api::shim::Shim;
 
-use super::{Effect, FIRST_PAUSE, Kept, Key, LONGEST_PAUSE, Planner, Starting};
+use super::{
+    FIRST_PAUSE, FIRST_PAUSE_REFUSED, Kept, Key, LONGEST_PAUSE, LONGEST_PAUSE_REFUSED, Planner,
+    Starting,
+};
 use crate::shims::facts::{Job, JobFacts, Node, NodeFacts};
 use crate::shims::outcome::{MAX_MESSAGE, Outcome};
 use crate::shims::record::Failed;
@@ -184,10 +187,7 @@ impl Planner {
             Some(old) if old.value == value => old.version = version,
             _ => {
                 let node = value.identity.node.clone();
-                let told = |one: &Starting| match &one.effect {
-                    Effect::Start { order, .. } => order.identity.job_name() == name,
-                    _ => false,
-                };
+                let told = |one: &Starting| one.order.identity.job_name() == name;
                 // The very Job, and nobody is about to say how its making went.
                 if self.starting.get(&node).is_some_and(told)
                     && !self.busy.contains(&Key::Node(node.clone()))
@@ -302,11 +302,15 @@ impl Planner {
                     Key::Job(_) | Key::Shim(_) => {}
                 }
                 heard.into_iter().for_each(|heard| self.hear(heard));
-                self.pause(key, now);
+                // Of a node it is written down as a failure, which has pauses of its own.
+                match key {
+                    Key::Node(_) => self.pause(key, now, FIRST_PAUSE, LONGEST_PAUSE),
+                    _ => self.pause(key, now, FIRST_PAUSE_REFUSED, LONGEST_PAUSE_REFUSED),
+                }
             }
             Done::Failed(heard) => {
                 heard.into_iter().for_each(|heard| self.hear(heard));
-                self.pause(key, now);
+                self.pause(key, now, FIRST_PAUSE, LONGEST_PAUSE);
             }
         }
     }
@@ -314,7 +318,7 @@ impl Planner {
     /// What was told to begin will not: it has failed, and holds no place.
     fn reject(&mut self, node: &str, message: &str, now: i64) {
         let Some(one) = self.starting.remove(node) else { return };
-        let cell = self.cells.get(node).and_then(|cells| cells.get(&one.shim));
+        let cell = self.ledger.cell(node, &one.shim);
         let before = cell.and_then(|cell| cell.record.failed.as_ref());
         let before = before.filter(|before| before.is_of(one.operation, &one.hash));
         let failed = Failed {
@@ -329,11 +333,12 @@ impl Planner {
         self.rejected.insert(node.to_owned(), (one.shim, failed));
     }
 
-    fn pause(&mut self, key: &Key, now: i64) {
+    /// Pauses double to a bound.
+    fn pause(&mut self, key: &Key, now: i64, first: i64, longest: i64) {
         let pause = self.pauses.entry(key.clone()).or_default();
-        let wait = (FIRST_PAUSE << i64::from(pause.times.min(10))).min(LONGEST_PAUSE);
+        pause.length = (first << i64::from(pause.times.min(10))).min(longest);
         pause.times += 1;
-        pause.until = now + wait;
+        pause.until = now + pause.length;
         self.timers.insert((pause.until, key.clone()));
     }
 }

@@ -34,8 +34,7 @@ impl Planner {
             effects.push(Effect::Finalizers { shim, finalizers });
             return;
         }
-        let tally = self.tally(name);
-        let clean = deleting && self.is_clean(name, &shim, &tally, now);
+        let clean = deleting && self.is_clean(name, &shim, now);
         if deleting && !clean {
             self.dirty_shims.insert(name.to_owned());
         }
@@ -51,28 +50,24 @@ impl Planner {
             return;
         }
         let time = Time(Timestamp::from_second(now / 1000).unwrap_or_default());
-        let new = status::status(&shim, &tally, &class, self.is_paused(name), &time);
-        if shim.status.as_ref() != Some(&new) && self.may_report(name, now) {
-            effects.extend(news(name, &shim, &new, &tally));
+        let none = Tally::default();
+        let tally = self.ledger.sums(name).map_or(&none, |sums| &sums.tally);
+        let new = status::status(&shim, tally, &class, self.is_paused(name), &time);
+        if shim.status.as_ref() == Some(&new) {
+            return;
+        }
+        let news = news(name, &shim, &new, tally);
+        if self.may_report(name, now) {
+            effects.extend(news);
             effects.push(Effect::Status { shim, status: Box::new(new) });
         }
-    }
-
-    fn tally(&self, shim: &str) -> Tally {
-        let mut tally = Tally::default();
-        for (node, cells) in &self.cells {
-            if let Some(cell) = cells.get(shim) {
-                tally.add(node, cell);
-            }
-        }
-        tally
     }
 
     /// How all nodes of all Shims are, for metrics: ready, pending, failed, unsupported.
     pub(crate) fn counts(&self) -> [usize; 4] {
         let mut sum = [0; 4];
-        for name in self.shims.keys() {
-            let tally = self.tally(name);
+        for sums in self.shims.keys().filter_map(|name| self.ledger.sums(name)) {
+            let tally = &sums.tally;
             let counts = [tally.ready, tally.pending, tally.failed, tally.unsupported];
             sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
@@ -80,7 +75,15 @@ impl Planner {
     }
 
     /// Whether nothing of a Shim is left on any node that there is, and no Job of it goes on.
-    fn is_clean(&self, name: &str, shim: &Shim, tally: &Tally, now: i64) -> bool {
+    fn is_clean(&self, name: &str, shim: &Shim, now: i64) -> bool {
+        let leaving = self.ledger.sums(name).is_some_and(|sums| !sums.tally.leaving.is_empty());
+        if leaving || self.starting.values().any(|one| one.shim == name) {
+            return false;
+        }
+        let unknown = self.dirty_nodes.iter().chain(&self.waiting);
+        if unknown.into_iter().any(|node| self.is_about(node, name, shim)) {
+            return false;
+        }
         let uid = shim.metadata.uid.as_ref();
         let deadline = self.settings.deadline_seconds;
         let live = |name: &String| {
@@ -91,15 +94,12 @@ impl Planner {
             })
         };
         let there = self.jobs_of.iter().filter(|(node, _)| self.nodes.contains_key(*node));
-        let going = there.flat_map(|(_, names)| names).any(live);
-        let starting = self.starting.values().any(|one| one.shim == name);
-        let unknown = self.dirty_nodes.iter().any(|node| self.is_about(node, name, shim));
-        tally.leaving.is_empty() && !going && !starting && !unknown
+        !there.flat_map(|(_, names)| names).any(live)
     }
 
     /// Whether a node has anything to do with a Shim: others are not waited for.
     fn is_about(&self, node: &str, name: &str, shim: &Shim) -> bool {
-        let known = self.cells.get(node).is_some_and(|cells| cells.contains_key(name));
+        let known = self.ledger.cell(node, name).is_some();
         let marks = self.view(name, shim).marks();
         let marked = self.nodes.get(node).map(|node| carried(&node.value, &marks));
         known
@@ -181,7 +181,7 @@ fn news(name: &str, shim: &Shim, new: &ShimStatus, tally: &Tally) -> Vec<Effect>
         }
     }
     if old.and_then(|old| old.observed_generation) != new.observed_generation {
-        all.extend(tally.warnings.iter().map(|warning| notice(true, "ArtifactNotSafe", warning)));
+        all.extend(tally.warnings().map(|warning| notice(true, "ArtifactNotSafe", warning)));
         if shim.spec.fetch_strategy.kind.is_some() {
             all.push(notice(true, "Deprecated", "fetchStrategy.type is deprecated and ignored"));
         }

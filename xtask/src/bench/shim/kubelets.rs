@@ -1,0 +1,208 @@
+//! The bench in the place of kubelets and of the controller of Jobs: Jobs end well, nodes say that they live.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::io::BufRead as _;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::Scope;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::client::{Body, Connection, Server};
+use super::objects::{TIME, jobs};
+use super::plane::Plane;
+
+/// How many end Jobs at once.
+const HANDS: usize = 4;
+
+/// What is looked at of an event.
+#[derive(Deserialize)]
+struct Event {
+    #[serde(rename = "type")]
+    kind: String,
+    object: Object,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: Metadata,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    name: String,
+}
+
+/// Jobs of one namespace: when each was made, and when it is to end.
+#[derive(Debug, Default)]
+struct Heard {
+    made: Vec<Instant>,
+    ended: usize,
+    due: BinaryHeap<Reverse<(Instant, String)>>,
+    trouble: Option<String>,
+}
+
+/// Ends the Jobs of a namespace as they come.
+#[derive(Debug)]
+pub(super) struct Kubelets {
+    server: Server,
+    path: String,
+    /// How long Jobs take: the first, and so much more for the last.
+    takes: (Duration, Duration),
+    heard: Mutex<Heard>,
+    news: Condvar,
+    over: AtomicBool,
+}
+
+impl Kubelets {
+    pub(super) fn new(plane: &Plane, namespace: &str, takes: (Duration, Duration)) -> Self {
+        Self {
+            server: plane.server.clone(),
+            path: jobs(namespace),
+            takes,
+            heard: Mutex::default(),
+            news: Condvar::new(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts to listen and to work, until `stop`.
+    pub(super) fn start<'scope, 'env>(
+        &'env self,
+        scope: &'scope Scope<'scope, 'env>,
+    ) -> Result<()> {
+        let mut connection = Connection::open(&self.server)?;
+        let list = connection.get(&format!("{}?limit=1", self.path))?;
+        let version = list["metadata"]["resourceVersion"].as_str().context("a version")?;
+        let path = format!("{}?watch=1&timeoutSeconds=3600&resourceVersion={version}", self.path);
+        let watch = connection.watch(&path)?;
+        scope.spawn(move || {
+            for line in watch.lines() {
+                if self.over.load(Ordering::Relaxed) {
+                    return;
+                }
+                let event = line.map_err(anyhow::Error::from).and_then(|line| {
+                    serde_json::from_str::<Event>(&line).with_context(|| line.clone())
+                });
+                match event {
+                    Ok(event) if event.kind == "ADDED" => self.made(event.object.metadata.name),
+                    Ok(_) => {}
+                    Err(error) => return self.fail(&error.context("the watch of Jobs")),
+                }
+            }
+        });
+        for _ in 0..HANDS {
+            let mut connection = Connection::open(&self.server)?;
+            scope.spawn(move || {
+                while let Some(name) = self.next() {
+                    if let Err(error) = self.end(&mut connection, &name) {
+                        return self.fail(&error);
+                    }
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Heard> {
+        self.heard.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fail(&self, error: &anyhow::Error) {
+        // A watch that ends because all is over is no trouble.
+        if !self.over.load(Ordering::Relaxed) {
+            self.lock().trouble.get_or_insert(format!("{error:#}"));
+        }
+    }
+
+    fn made(&self, name: String) {
+        let now = Instant::now();
+        let mut heard = self.lock();
+        // The same for everybody who is measured, and not all at the same time.
+        let spread = u32::try_from(heard.made.len() * 7919 % 997).unwrap_or_default();
+        heard.made.push(now);
+        let at = now + self.takes.0 + self.takes.1 * spread / 997;
+        heard.due.push(Reverse((at, name)));
+        self.news.notify_one();
+    }
+
+    /// The next Job to end, when its time has come.
+    fn next(&self) -> Option<String> {
+        let mut heard = self.lock();
+        loop {
+            if self.over.load(Ordering::Relaxed) {
+                return None;
+            }
+            let now = Instant::now();
+            let due = heard.due.peek().map(|Reverse((at, _))| *at);
+            let wait = match due {
+                Some(at) if at <= now => return heard.due.pop().map(|Reverse((_, name))| name),
+                Some(at) => at - now,
+                None => Duration::from_millis(200),
+            };
+            let waited = self.news.wait_timeout(heard, wait.min(Duration::from_millis(200)));
+            heard = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn end(&self, connection: &mut Connection, name: &str) -> Result<()> {
+        let condition = |kind: &str| json!({"type": kind, "status": "True", "lastProbeTime": TIME, "lastTransitionTime": TIME});
+        let status = json!({"status": {
+            "startTime": TIME, "completionTime": TIME, "succeeded": 1,
+            "conditions": [condition("SuccessCriteriaMet"), condition("Complete")],
+        }});
+        let path = format!("{}/{name}/status", self.path);
+        connection.bytes("PATCH", &path, Body::Merge(status.to_string().as_bytes()))?;
+        self.lock().ended += 1;
+        Ok(())
+    }
+
+    /// How many Jobs were made and ended, and when the last was made.
+    pub(super) fn progress(&self) -> Result<Progress> {
+        let heard = self.lock();
+        if let Some(trouble) = &heard.trouble {
+            anyhow::bail!("{trouble}");
+        }
+        Ok(Progress {
+            made: heard.made.len(),
+            ended: heard.ended,
+            last: heard.made.last().copied(),
+        })
+    }
+
+    /// Ends it. The watch hears of one more Job, and so sees that it is over.
+    pub(super) fn stop(&self) -> Result<()> {
+        self.over.store(true, Ordering::Relaxed);
+        self.news.notify_all();
+        let last = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "over"},
+            "spec": {"suspend": true, "template": {"spec": {
+                "restartPolicy": "Never", "containers": [{"name": "none", "image": "none"}],
+            }}},
+        });
+        Connection::open(&self.server)?.post(&self.path, &last).map(drop)
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Progress {
+    pub(super) made: usize,
+    pub(super) ended: usize,
+    pub(super) last: Option<Instant>,
+}
+
+/// What a kubelet says of its node every five minutes.
+pub(super) fn heartbeat(connection: &mut Connection, node: &str, number: usize) -> Result<()> {
+    let time = format!("2026-01-01T01:{:02}:{:02}Z", number / 60 % 60, number % 60);
+    let change = json!({"status": {"conditions": [{
+        "type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as the kubelet says it",
+        "lastHeartbeatTime": time, "lastTransitionTime": TIME,
+    }]}});
+    let path = format!("/api/v1/nodes/{node}/status");
+    connection.bytes("PATCH", &path, Body::Strategic(change.to_string().as_bytes())).map(drop)
+}
