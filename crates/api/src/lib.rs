@@ -6,6 +6,7 @@
 //! | `build` | shipwright.io/v1beta1: Build, BuildRun, BuildStrategy, ClusterBuildStrategy |
 //! | `platform` | shipwright.io/v1alpha1: ImagePlatform, ImagePlatformClass |
 //! | `shim` | runtime.spinkube.dev/v1alpha1: Shim |
+//! | `release` | portolan.dev/v1alpha1: Release |
 //! | `condition` | conditions as statuses have them |
 //! | `reason` | why something was refused or failed, by the names users see |
 //! | `keys` | labels and annotations |
@@ -25,6 +26,7 @@ pub mod document;
 pub mod keys;
 pub mod platform;
 pub mod reason;
+pub mod release;
 pub mod shim;
 
 pub use k8s_openapi;

@@ -32,6 +32,7 @@ mod platform;
 mod platform_class;
 mod progress;
 mod registry;
+mod release;
 mod rootdisk;
 mod shim;
 mod sign;

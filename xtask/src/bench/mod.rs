@@ -19,6 +19,7 @@ mod maker;
 mod measure;
 mod nasty;
 mod registry;
+mod release;
 mod report;
 mod rootdisk;
 mod server;
@@ -49,6 +50,8 @@ enum Suite {
     Compat,
     /// The verifier beside Ratify: cold, warm, in batches, with TLS and mTLS; memory
     Verify(verify::Args),
+    /// A Release of four platforms, resolved and verified
+    Release,
     /// Builds: the plan alone, beside buildah and crane, and the controller in a real cluster
     Build(build::Args),
     /// Kills the agent over and over, anywhere, and looks at what is left
@@ -74,6 +77,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
+        Suite::Release => release::run(args.runs)?,
         Suite::Verify(which) if cfg!(debug_assertions) => {
             return verify::again_as_release(args.runs, which, args.output.as_deref());
         }
