@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::build::{Build, BuildRun, BuildStrategy, ClusterBuildStrategy};
 use crate::platform::{ImagePlatform, ImagePlatformClass};
+use crate::release::{self, Release};
 use crate::shim::{self, Shim};
 
 /// Who may do what with the resources, on top of the roles that every cluster has.
@@ -63,7 +64,7 @@ fn array_mut(value: &mut Value) -> impl Iterator<Item = &mut Value> {
 }
 
 /// Each is made when it is first needed: most programs need few of them, and schemas are large.
-static ALL: [(&str, LazyLock<Definition>); 7] = [
+static ALL: [(&str, LazyLock<Definition>); 8] = [
     ("Build", LazyLock::new(|| Definition::new(&Build::crd()))),
     ("BuildRun", LazyLock::new(|| Definition::new(&BuildRun::crd()))),
     ("BuildStrategy", LazyLock::new(|| Definition::new(&BuildStrategy::crd()))),
@@ -71,16 +72,25 @@ static ALL: [(&str, LazyLock<Definition>); 7] = [
     ("ImagePlatform", LazyLock::new(|| Definition::new(&ImagePlatform::crd()))),
     ("ImagePlatformClass", LazyLock::new(|| Definition::new(&ImagePlatformClass::crd()))),
     ("Shim", LazyLock::new(shim_definition)),
+    ("Release", LazyLock::new(release_definition)),
 ];
 
 /// A rule for the name belongs to the root, which the types of specs cannot speak of.
 fn shim_definition() -> Definition {
-    let mut definition = Definition::new(&Shim::crd());
+    let rule = format!("size(self.metadata.name) <= {}", shim::MAX_NAME);
+    let message = "the name becomes a label of nodes, so it has at most 63 characters";
+    with_rule(&Shim::crd(), &rule, message)
+}
+
+/// And so does one that is about the status, too.
+fn release_definition() -> Definition {
+    with_rule(&Release::crd(), release::UNCHANGING, release::UNCHANGING_MESSAGE)
+}
+
+fn with_rule(definition: &CustomResourceDefinition, rule: &str, message: &str) -> Definition {
+    let mut definition = Definition::new(definition);
     let root = &mut definition.value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-    root["x-kubernetes-validations"] = serde_json::json!([{
-        "rule": format!("size(self.metadata.name) <= {}", shim::MAX_NAME),
-        "message": "the name becomes a label of nodes, so it has at most 63 characters",
-    }]);
+    root["x-kubernetes-validations"] = serde_json::json!([{ "rule": rule, "message": message }]);
     definition
 }
 
@@ -208,6 +218,7 @@ mod tests {
             ("ImagePlatform", "imageplatforms", "Cluster", "", "OS Arch Variant Age"),
             ("ImagePlatformClass", "imageplatformclasses", "Cluster", "", "Available Reason Age"),
             ("Shim", "shims", "Cluster", "", "RuntimeClass Ready Nodes Age"),
+            ("Release", "releases", "Namespaced", "", "Image Verified Ready Reason Digest Age"),
         ] {
             let definition = of(kind).expect("it is there");
             assert_eq!(definition.kind(), kind);

@@ -6,6 +6,7 @@
 //! | `build` | shipwright.io/v1beta1: Build, BuildRun, BuildStrategy, ClusterBuildStrategy |
 //! | `platform` | shipwright.io/v1alpha1: ImagePlatform, ImagePlatformClass |
 //! | `shim` | runtime.spinkube.dev/v1alpha1: Shim |
+//! | `release` | portolan.dev/v1alpha1: Release |
 //! | `condition` | conditions as statuses have them |
 //! | `reason` | why something was refused or failed, by the names users see |
 //! | `keys` | labels and annotations |
@@ -30,6 +31,7 @@ pub mod keys;
 pub mod names;
 pub mod platform;
 pub mod reason;
+pub mod release;
 pub mod shim;
 pub mod upgrade;
 

@@ -6,7 +6,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{Exit, Failure};
 use crate::{agent, build, buildrun, compat, completions, context, crds, doctor, host, install};
-use crate::{image, key, node, platform, platform_class, progress, registry, rootdisk, sign, step};
+use crate::{
+    image, key, node, platform, platform_class, progress, registry, release, rootdisk, sign, step,
+};
 use crate::{shim, strategy, verify, version};
 
 const EXIT_CODES: &str = "\
@@ -97,6 +99,9 @@ enum Command {
     /// Runtime binaries for the nodes of a cluster
     #[command(subcommand)]
     Shim(shim::Command),
+    /// Images that were resolved and verified once, and what runs of them
+    #[command(subcommand)]
+    Release(release::Command),
     /// What the pods of a build run
     #[command(subcommand)]
     Step(step::Command),
@@ -130,6 +135,7 @@ impl Cli {
             Command::PlatformClass(command) => platform_class::run(command),
             Command::Node(command) => node::run(command),
             Command::Shim(command) => shim::run(command),
+            Command::Release(command) => release::run(command, global),
             Command::Step(command) => step::run(command, global),
             Command::Agent(command) => context::work(agent::run(command)),
             Command::Compat(command) => compat::run(command, global),

@@ -34,6 +34,7 @@ mod platform;
 mod platform_class;
 mod progress;
 mod registry;
+mod release;
 mod rootdisk;
 mod shim;
 mod sign;

@@ -68,7 +68,25 @@ impl ReconcileError {
     }
 }
 
-/// What reconcilers share.
+/// What running a reconciler needs of what it works with.
+pub(crate) trait Shared: Send + Sync + 'static {
+    /// Objects of one kind that are worked on at once.
+    fn workers(&self) -> u16;
+    /// What is counted.
+    fn metrics(&self) -> &Arc<Metrics>;
+}
+
+impl Shared for Context {
+    fn workers(&self) -> u16 {
+        self.settings.workers
+    }
+
+    fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+}
+
+/// What reconcilers of builds share.
 pub(crate) struct Context {
     pub(crate) client: Client,
     pub(crate) caches: Caches,
@@ -91,13 +109,14 @@ pub(crate) fn now() -> Time {
 }
 
 /// Runs a reconciler until `ending`, then waits for what is under way.
-pub(crate) async fn reconcile<K, F>(
-    context: Arc<Context>,
+pub(crate) async fn reconcile<C, K, F>(
+    context: Arc<C>,
     store: Store<K>,
     mut queue: UnboundedReceiver<ObjectRef<K>>,
     ending: CancellationToken,
-    work: impl Fn(Arc<K>, Arc<Context>) -> F,
+    work: impl Fn(Arc<K>, Arc<C>) -> F,
 ) where
+    C: Shared,
     K: Resource<DynamicType = ()> + Clone + Debug + Send + Sync + 'static,
     F: Future<Output = Result<Action, ReconcileError>> + Send + 'static,
 {
@@ -105,10 +124,10 @@ pub(crate) async fn reconcile<K, F>(
     let queue = stream::poll_fn(move |cx| queue.poll_recv(cx))
         .map(Ok::<_, Infallible>)
         .take_until(ending.cancelled_owned());
-    let config = controller::Config::default().concurrency(context.settings.workers);
-    let metrics = Arc::clone(&context.metrics);
+    let config = controller::Config::default().concurrency(context.workers());
+    let metrics = Arc::clone(context.metrics());
     // On a task of its own, so that objects use all processors and one that panics ends alone.
-    let one = |object: Arc<K>, context: Arc<Context>| {
+    let one = |object: Arc<K>, context: Arc<C>| {
         let key = key(object.as_ref());
         let task = tokio::spawn(work(object, context));
         let failures = &failures;
@@ -128,7 +147,7 @@ pub(crate) async fn reconcile<K, F>(
         }
         .boxed_local()
     };
-    let failed = |object: Arc<K>, error: &ReconcileError, _: Arc<Context>| {
+    let failed = |object: Arc<K>, error: &ReconcileError, _: Arc<C>| {
         if error.is_conflict() {
             return Action::requeue(CONFLICT_PAUSE);
         }

@@ -1,4 +1,4 @@
-//! What makes builds of a cluster run, and brings shims to its nodes. Decisions are pure and elsewhere: what a run becomes is decided
+//! What makes builds of a cluster run, brings shims to its nodes and records releases. Decisions are pure and elsewhere: what a run becomes is decided
 //! by `portolan_build::plan`. Here is what watches, what writes, and what follows Tekton.
 //!
 //! | module | what it holds |
@@ -7,6 +7,7 @@
 //! | `builds` | Builds: whether each can be used; which runs are kept |
 //! | `runs` | BuildRuns: from one to its executor, and from that to its status |
 //! | `shims` | Shims: the right runtime binary on every node |
+//! | `releases` | Releases: an image, resolved once, with who signed it |
 //! | `retain` | which runs are deleted, and when; pure |
 //! | `objects`, `resource` | Tekton's objects and pods, with what is looked at |
 //! | `caches`, `wire` | what is watched, and who is looked at when something changes |
@@ -29,6 +30,7 @@ mod metrics;
 pub mod objects;
 pub mod patch;
 pub mod prerequisites;
+pub mod releases;
 mod resource;
 pub mod retain;
 mod run;

@@ -1,19 +1,21 @@
-//! `portolan-controller`: what makes builds of a cluster run, and brings shims to its nodes.
+//! `portolan-controller`: what makes builds of a cluster run, brings shims to its nodes and records releases.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Parser;
 use portolan_controller::Settings;
+use portolan_controller::releases::Settings as ReleaseSettings;
 use portolan_controller::shims::{Amount, Settings as ShimSettings};
 use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
 use portolan_shim::node::request::host_path;
 use portolan_shim::resolve::{Policy, Requirement};
 use tokio_util::sync::CancellationToken;
 
-/// Run the Builds of a cluster on Tekton, and bring Shims to its nodes
+/// Run the Builds of a cluster on Tekton, bring Shims to its nodes, record its Releases
 #[derive(Debug, Parser)]
 #[command(name = "portolan-controller", version, max_term_width = 100)]
 #[command(
@@ -44,11 +46,13 @@ struct Args {
     /// How a line of the log looks
     #[arg(long, value_enum, default_value_t, env = "PORTOLAN_LOG_FORMAT")]
     log_format: LogFormat,
-    /// What is served, and must be possible [default: both, each where the cluster has what it needs]
+    /// What is served, and must be possible [default: all, each where the cluster has what it needs]
     #[arg(long, value_enum, value_delimiter = ',', env = "PORTOLAN_SERVE")]
     serve: Vec<Serve>,
     #[command(flatten)]
     shims: ShimArgs,
+    #[command(flatten)]
+    releases: ReleaseArgs,
 }
 
 /// What a controller does in a cluster.
@@ -58,6 +62,22 @@ enum Serve {
     Builds,
     /// Shims on nodes
     Shims,
+    /// Releases of images
+    Releases,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Releases")]
+struct ReleaseArgs {
+    /// How registries of Releases are spoken to: mirrors, certificates, plain HTTP, deadlines
+    #[arg(long, value_name = "FILE", env = "PORTOLAN_REGISTRIES")]
+    registries: Option<PathBuf>,
+    /// How often tags are asked for that a Release follows, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), env = "PORTOLAN_RELEASE_POLL")]
+    release_poll: u64,
+    /// How long one look at an image may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..), env = "PORTOLAN_RELEASE_DEADLINE")]
+    release_deadline: u64,
 }
 
 #[derive(Debug, clap::Args)]
@@ -127,6 +147,12 @@ fn start(args: Args) -> anyhow::Result<()> {
     start_logging("portolan_controller", args.log_format)?;
     let serves = |what| args.serve.is_empty() || args.serve.contains(&what);
     let (builds, shims) = (serves(Serve::Builds), serves(Serve::Shims));
+    let releases = serves(Serve::Releases).then(|| ReleaseSettings {
+        registries: args.releases.registries,
+        poll: Duration::from_secs(args.releases.release_poll),
+        deadline: Duration::from_secs(args.releases.release_deadline),
+        workers: args.workers,
+    });
     let shims = shims.then(|| ShimSettings {
         namespace: args.shims.shim_namespace.or_else(|| args.namespace.clone()),
         image: args.shims.shim_image.unwrap_or_else(|| args.step_image.clone()),
@@ -150,6 +176,7 @@ fn start(args: Args) -> anyhow::Result<()> {
         builds,
         optional: args.serve.is_empty(),
         shims,
+        releases,
         kubeconfig: args.kubeconfig,
         step_image: args.step_image,
         namespace: args.namespace,

@@ -13,6 +13,8 @@ const COMPLETION: [f64; 10] = [50.0, 100.0, 150.0, 200.0, 250.0, 300.0, 350.0, 4
 const ESTABLISH: [f64; 10] = [0.0, 1.0, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0];
 /// Upstream's, with what lies below a second: most of ours does.
 const RAMPUP: [f64; 13] = [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 60.0];
+/// A look is a few dozen small requests.
+const LOOK: [f64; 10] = [0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0];
 
 /// All metrics of one controller.
 #[derive(Debug)]
@@ -26,6 +28,39 @@ pub(crate) struct Metrics {
     pub(crate) failures: Counter,
     pub(crate) leader: Gauge,
     pub(crate) shims: ShimMetrics,
+    pub(crate) releases: ReleaseMetrics,
+}
+
+/// What is counted of Releases, over all of them.
+#[derive(Debug)]
+pub(crate) struct ReleaseMetrics {
+    looks: Family<[(&'static str, &'static str); 1], Counter>,
+    duration: Histogram,
+}
+
+impl Default for ReleaseMetrics {
+    fn default() -> Self {
+        Self { looks: Family::default(), duration: Histogram::new(LOOK) }
+    }
+}
+
+impl ReleaseMetrics {
+    /// A look that came to this, and how long it took.
+    pub(crate) fn looked(&self, outcome: &'static str, took: std::time::Duration) {
+        self.looks.get_or_create(&[("outcome", outcome)]).inc();
+        self.duration.observe(took.as_secs_f64());
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        let looks = "Looks at Releases, by what came of them";
+        registry.register("portolan_release_looks", looks, self.looks.clone());
+        let duration = "How long a look at a Release took";
+        registry.register(
+            "portolan_release_look_duration_seconds",
+            duration,
+            self.duration.clone(),
+        );
+    }
 }
 
 /// What is counted of shims, over all of them.
@@ -69,9 +104,11 @@ impl Metrics {
             failures: Counter::default(),
             leader: Gauge::default(),
             shims: ShimMetrics::default(),
+            releases: ReleaseMetrics::default(),
         };
         let registry = &mut all.registry;
         all.shims.register(registry);
+        all.releases.register(registry);
         registry.register(
             "build_builds_registered",
             "Builds that can be used",
@@ -128,6 +165,7 @@ mod tests {
         let metrics = Metrics::new();
         metrics.runs_completed.inc();
         metrics.rampup.observe(0.2);
+        metrics.releases.looked("found", std::time::Duration::from_millis(250));
         let text = metrics.text();
         for line in [
             "build_builds_registered_total 0",
@@ -136,6 +174,8 @@ mod tests {
             "build_buildrun_completion_duration_seconds_count 0",
             "build_buildrun_establish_duration_seconds_count 0",
             "portolan_controller_leader 0",
+            "portolan_release_looks_total{outcome=\"found\"} 1",
+            "portolan_release_look_duration_seconds_bucket{le=\"0.3\"} 1",
         ] {
             assert!(text.contains(line), "{line} is not in\n{text}");
         }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
+use futures_util::future::{LocalBoxFuture, join_all, select_all};
 use kube::Client;
 use kube::config::{InClusterError, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use portolan_core::causes::chain;
@@ -19,7 +21,7 @@ use crate::lease::{self, Keeper};
 use crate::metrics::Metrics;
 use crate::prerequisites::{self, PrerequisiteError};
 use crate::settings::Settings;
-use crate::{shims, wire};
+use crate::{releases, shims, wire};
 
 /// A server that accepts and is silent is not waited for longer; watches end earlier by themselves.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -48,6 +50,9 @@ pub enum RunError {
     /// Something is missing, or somebody else is there.
     #[error(transparent)]
     Prerequisite(#[from] PrerequisiteError),
+    /// How registries are spoken to cannot be used.
+    #[error("the settings of registries cannot be used")]
+    Registries(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// An address that cannot be had.
     #[error("cannot listen on {address}")]
     Listen {
@@ -162,6 +167,12 @@ async fn act(
     let shims = settings.shims.clone().filter(|_| serves.shims);
     let mut shims =
         shims.map(|shims| shims::start(&mut watches, client.clone(), shims, Arc::clone(metrics)));
+    let releases = match settings.releases.clone().filter(|_| serves.releases) {
+        Some(own) => {
+            Some(releases::start(&mut watches, client.clone(), own, Arc::clone(metrics)).await?)
+        }
+        None => None,
+    };
     let builds =
         serves.builds.then(|| wire::start(&mut watches, client, settings, Arc::clone(metrics)));
     let mut runs = 0;
@@ -172,26 +183,25 @@ async fn act(
     if let Some(shims) = &mut shims {
         shims.ready().await;
     }
+    if let Some(releases) = &releases {
+        releases.ready().await;
+    }
     tracing::info!(runs, "everything is listed");
     progress.set(Stage::Leading);
-    let build = async {
-        if let Some((context, waiting)) = builds {
-            wire::work(context, waiting, ending.clone()).await;
-        } else {
-            ending.cancelled().await;
-        }
-    };
-    let install = async {
-        match shims {
-            Some(shims) => shims.work(ending.clone()).await,
-            None => ending.cancelled().await,
-        }
-    };
-    let (mut build, mut install) = (std::pin::pin!(build), std::pin::pin!(install));
-    // Where one of them ends by itself the process ends; otherwise both are waited for.
-    tokio::select! {
-        () = &mut build => if ending.is_cancelled() { install.await },
-        () = &mut install => if ending.is_cancelled() { build.await },
+    let mut parts: Vec<LocalBoxFuture<'_, ()>> = vec![ending.cancelled().boxed_local()];
+    if let Some((context, waiting)) = builds {
+        parts.push(wire::work(context, waiting, ending.clone()).boxed_local());
+    }
+    if let Some(shims) = shims {
+        parts.push(shims.work(ending.clone()).boxed_local());
+    }
+    if let Some(releases) = releases {
+        parts.push(releases.work(ending.clone()).boxed_local());
+    }
+    // Where one of them ends by itself the process ends; otherwise all are waited for.
+    let ((), _, rest) = select_all(parts).await;
+    if ending.is_cancelled() {
+        join_all(rest).await;
     }
     match ending.is_cancelled() {
         true => Ok(()),
@@ -204,6 +214,7 @@ async fn act(
 struct Serves {
     builds: bool,
     shims: bool,
+    releases: bool,
 }
 
 /// Looks whether the cluster has what is needed. What was asked for by name must be possible; where nobody asked,
@@ -218,12 +229,16 @@ async fn check(client: &Client, settings: &Settings) -> Result<Serves, RunError>
         Some(shims) => Some(shims_possible(client, shims.takeover).await),
         None => None,
     };
-    serves(builds, shims, settings.optional)
+    let releases = match &settings.releases {
+        Some(_) => Some(releases::possible(client).await.map_err(RunError::from)),
+        None => None,
+    };
+    serves([builds, shims, releases], settings.optional)
 }
 
+/// Of builds, shims and releases: what is possible of what was asked for.
 fn serves(
-    builds: Option<Result<(), RunError>>,
-    shims: Option<Result<(), RunError>>,
+    [builds, shims, releases]: [Option<Result<(), RunError>>; 3],
     optional: bool,
 ) -> Result<Serves, RunError> {
     let (mut trouble, mut passing) = (None, false);
@@ -245,13 +260,14 @@ fn serves(
             false
         }
     };
-    let serves = Serves { builds: possible("builds", builds), shims: possible("shims", shims) };
+    let serves = Serves {
+        builds: possible("builds", builds),
+        shims: possible("shims", shims),
+        releases: possible("releases", releases),
+    };
+    let nothing = !serves.builds && !serves.shims && !serves.releases;
     match trouble {
-        Some(error)
-            if passing || !optional || serves == (Serves { builds: false, shims: false }) =>
-        {
-            Err(error)
-        }
+        Some(error) if passing || !optional || nothing => Err(error),
         _ => Ok(serves),
     }
 }
@@ -374,20 +390,23 @@ mod tests {
             Some(Err(RunError::Prerequisite(error)))
         };
         let yes = || Some(Ok(()));
-        let both = |builds, shims| Some(Serves { builds, shims });
-        for (builds, shims, optional, expected) in [
-            (yes(), yes(), false, both(true, true)),
-            (yes(), no(), false, None),
-            (yes(), no(), true, both(true, false)),
-            (no(), yes(), true, both(false, true)),
-            (no(), no(), true, None),
-            (None, yes(), false, both(false, true)),
-            (yes(), asked(403), true, both(true, false)),
-            (yes(), asked(503), true, None),
-            (asked(503), yes(), true, None),
-            (no(), asked(503), true, None),
+        let all = |builds, shims, releases| Some(Serves { builds, shims, releases });
+        for (found, optional, expected) in [
+            ([yes(), yes(), yes()], false, all(true, true, true)),
+            ([yes(), no(), None], false, None),
+            ([yes(), no(), yes()], true, all(true, false, true)),
+            ([no(), yes(), no()], true, all(false, true, false)),
+            ([no(), no(), no()], true, None),
+            ([no(), no(), yes()], true, all(false, false, true)),
+            ([None, yes(), None], false, all(false, true, false)),
+            ([None, None, no()], false, None),
+            ([yes(), asked(403), asked(403)], true, all(true, false, false)),
+            ([yes(), asked(503), None], true, None),
+            ([asked(503), yes(), yes()], true, None),
+            ([no(), asked(503), None], true, None),
+            ([yes(), yes(), asked(503)], true, None),
         ] {
-            assert_eq!(serves(builds, shims, optional).ok(), expected);
+            assert_eq!(serves(found, optional).ok(), expected);
         }
     }
 

@@ -26,4 +26,6 @@ pub struct Settings {
     pub optional: bool,
     /// How Shims are served; not at all where nothing is said.
     pub shims: Option<crate::shims::Settings>,
+    /// How Releases are served; not at all where nothing is said.
+    pub releases: Option<crate::releases::Settings>,
 }

@@ -88,6 +88,7 @@ pub(crate) fn settings() -> Settings {
         builds: true,
         optional: false,
         shims: None,
+        releases: None,
     }
 }
 

@@ -207,6 +207,71 @@ impl ShimSite {
     }
 }
 
+/// What is shipped for Releases, under its own names, and controllers that serve them.
+#[derive(Debug)]
+pub struct ReleaseSite {
+    /// Where Releases of the test are.
+    pub namespace: Namespace,
+    dir: tempfile::TempDir,
+    _alone: MutexGuard<'static, ()>,
+}
+
+impl ReleaseSite {
+    const OWN: &'static str = "portolan-system";
+
+    /// Makes it; waits while another test has one.
+    pub fn new(prefix: &str) -> Result<Self> {
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let testbed = Testbed::get();
+        let crds = deploy("crds").display().to_string();
+        let apply = ["apply", "--server-side", "--force-conflicts", "-f"];
+        testbed.kubectl(&[&apply[..], &[&crds]].concat())?;
+        testbed.kubectl(&["wait", "--for=condition=Established", "--timeout=30s", "-f", &crds])?;
+        testbed.apply(&json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": Self::OWN},
+        }))?;
+        for file in ["controller/rbac.yaml", "releases/rbac.yaml"] {
+            let file = deploy(file).display().to_string();
+            testbed.kubectl(&[&apply[..], &[&file]].concat())?;
+        }
+        let namespace = Namespace::new(prefix)?;
+        let site = Self { namespace, dir: tempfile::tempdir()?, _alone: alone };
+        write_kubeconfig(Self::OWN, &site.dir.path().join("kubeconfig"))?;
+        Ok(site)
+    }
+
+    /// A controller that serves Releases.
+    pub fn start(&self, more: &[&str]) -> Result<Controller> {
+        let file = self.dir.path().join("kubeconfig");
+        let own = ["--serve", "releases"];
+        Controller::start(&file, "registry.invalid/unused", &[&own[..], more].concat())
+    }
+
+    /// The same, once it acts.
+    pub fn lead(&self, more: &[&str]) -> Result<Controller> {
+        let mut controller = self.start(more)?;
+        controller.leads()?;
+        Ok(controller)
+    }
+
+    /// A Release as it is.
+    pub fn release(&self, name: &str) -> Result<Value> {
+        self.namespace.kubectl_json(&["get", "release.portolan.dev", name])
+    }
+
+    /// The Release, once `kind` has this status and reason.
+    pub fn reaches(&self, name: &str, kind: &str, status: &str, reason: &str) -> Result<Value> {
+        let what = format!("{name} to be {kind}={status} for {reason}");
+        wait_for(&what, Duration::from_secs(60), || {
+            let found = self.release(name)?;
+            let condition = condition(&found, kind).context("no condition yet")?;
+            let fits = condition["status"] == status && condition["reason"] == reason;
+            ensure!(fits, "{}", found["status"]);
+            Ok(found)
+        })
+    }
+}
+
 /// A condition of an object.
 pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a Value> {
     let conditions = object["status"]["conditions"].as_array()?;

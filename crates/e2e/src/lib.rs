@@ -10,7 +10,7 @@
 //! - [`Agent`]: `portolan-agent` on a folder of its own, and a client for its socket
 //! - [`Verifier`]: `portolan-verifier` in the cluster, as it is shipped; [`Forward`]: a service's
 //!   port on the host
-//! - [`BuildSite`], [`ShimSite`]: `portolan-controller` with the roles that are shipped, and what runs become
+//! - [`BuildSite`], [`ShimSite`], [`ReleaseSite`]: `portolan-controller` with the roles that are shipped, and what runs become
 //! - [`shim_archive`], [`FileServer`]: shims to install; [`Cri`]: a runtime, asked as a kubelet does
 //! - [`Layer`], [`write_image`]: an image entry by entry; [`Mount`], [`read_tree`]: what the kernel
 //!   sees in a disk
@@ -35,7 +35,7 @@ mod wait;
 
 pub use agent::{Agent, Answer};
 pub use commands::{deploy, digest, hello, hello_reference, json, ok, ours, ours_output, peer};
-pub use controller::{BuildSite, Controller, ShimSite, condition};
+pub use controller::{BuildSite, Controller, ReleaseSite, ShimSite, condition};
 pub use forward::Forward;
 pub use layers::{Entry, Layer, architecture, write_image};
 pub use mount::Mount;

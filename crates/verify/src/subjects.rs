@@ -224,6 +224,16 @@ impl Contents {
         &self.top
     }
 
+    /// Whether that is an index.
+    pub fn is_index(&self) -> bool {
+        self.is_index
+    }
+
+    /// All that can be chosen from.
+    pub fn candidates(&self) -> &Candidates {
+        &self.found
+    }
+
     /// About how many bytes it takes, for who keeps it.
     pub fn bytes(&self) -> usize {
         let platforms = self.found.platforms().map(|(_, platform)| words(platform).sum::<usize>());

@@ -23,6 +23,7 @@ mod measure;
 mod nasty;
 mod process;
 mod registry;
+mod release;
 mod report;
 mod rootdisk;
 mod server;
@@ -54,6 +55,8 @@ enum Suite {
     Compat,
     /// The verifier beside Ratify: cold, warm, in batches, with TLS and mTLS; memory
     Verify(verify::Args),
+    /// A Release of four platforms, resolved and verified
+    Release,
     /// Builds: the plan alone, beside buildah and crane, and the controller in a real cluster
     Build(build::Args),
     /// Shims: 5,000 nodes on a real API server, beside a bare client and runtime-class-manager; an install on a node
@@ -81,6 +84,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
+        Suite::Release => release::run(args.runs)?,
         Suite::Verify(_) if cfg!(debug_assertions) => return again_as_release(),
         Suite::Shim(which) if cfg!(debug_assertions) && !which.is_a_try() => {
             return again_as_release();

@@ -12,6 +12,7 @@ pub use schema::Problem;
 use crate::build::{Build, BuildRun, BuildStrategy, ClusterBuildStrategy};
 use crate::definitions;
 use crate::platform::{ImagePlatform, ImagePlatformClass};
+use crate::release::Release;
 use crate::shim::Shim;
 
 /// The largest file that is read: several times what a cluster stores of one object.
@@ -38,6 +39,8 @@ pub enum Resource {
     ImagePlatformClass(ImagePlatformClass),
     /// A runtime binary for nodes.
     Shim(Shim),
+    /// An image that was resolved and verified.
+    Release(Release),
     /// Something of somebody else.
     Other {
         /// Group and version.
@@ -124,6 +127,22 @@ pub enum ReadError {
 /// Reads every document of `bytes`. A `status` is what a cluster reports and not what a file
 /// says, so it is left out, as `kubectl apply` leaves it out.
 pub fn read(bytes: &[u8]) -> Result<Vec<Resource>, ReadError> {
+    read_with(bytes, Status::Dropped)
+}
+
+/// The same with what a cluster, or this program, reported: a record of it is what such a file is for.
+pub fn read_recorded(bytes: &[u8]) -> Result<Vec<Resource>, ReadError> {
+    read_with(bytes, Status::Kept)
+}
+
+/// What becomes of the `status` of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Status {
+    Dropped,
+    Kept,
+}
+
+fn read_with(bytes: &[u8], status: Status) -> Result<Vec<Resource>, ReadError> {
     if bytes.len() > MAX_BYTES {
         return Err(ReadError::TooLarge { found: bytes.len() });
     }
@@ -138,7 +157,7 @@ pub fn read(bytes: &[u8]) -> Result<Vec<Resource>, ReadError> {
             return Err(ReadError::TooMany);
         }
         for value in values.into_iter().filter(|value| !value.is_null()) {
-            resources.push(resource(number, value)?);
+            resources.push(resource(number, value, status)?);
         }
     }
     Ok(resources)
@@ -153,7 +172,7 @@ fn items(mut value: Value) -> Vec<Value> {
     }
 }
 
-fn resource(number: usize, mut value: Value) -> Result<Resource, ReadError> {
+fn resource(number: usize, mut value: Value, status: Status) -> Result<Resource, ReadError> {
     let text = |field: &'static str| {
         let found = value[field].as_str().filter(|text| !text.is_empty());
         found.map(str::to_owned).ok_or(ReadError::Nameless { number, field })
@@ -174,7 +193,7 @@ fn resource(number: usize, mut value: Value) -> Result<Resource, ReadError> {
         .unwrap_or_default()
         .to_owned();
     prune(&mut value);
-    if let Some(object) = value.as_object_mut() {
+    if let (Some(object), Status::Dropped) = (value.as_object_mut(), status) {
         object.remove("status");
     }
     let problems = schema::check(&value, definition.schema());
@@ -200,6 +219,7 @@ fn typed(
         "ClusterBuildStrategy" => Resource::ClusterBuildStrategy(read(value)?),
         "ImagePlatform" => Resource::ImagePlatform(read(value)?),
         "ImagePlatformClass" => Resource::ImagePlatformClass(read(value)?),
+        "Release" => Resource::Release(read(value)?),
         _ => Resource::Shim(read(value)?),
     })
 }

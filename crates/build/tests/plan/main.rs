@@ -75,7 +75,9 @@ impl World {
                     Resource::ClusterBuildStrategy(s) => objects.cluster_strategies.push(s),
                     Resource::ImagePlatform(p) => objects.image_platforms.push(p),
                     Resource::ImagePlatformClass(class) => objects.classes.push(class),
-                    other @ (Resource::Other { .. } | Resource::Shim(_)) => panic!("{other:?}"),
+                    other @ (Resource::Other { .. } | Resource::Shim(_) | Resource::Release(_)) => {
+                        panic!("{other:?}")
+                    }
                 }
             }
         }

@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  portolan agent run -f workload.json --wait\n  portolan release workload app --node n1 | portolan agent run -f - --id web-1\n\nThe file is a WorkloadSpec; docs/schemas/workload-spec.schema.json describes it."
+    after_help = "Examples:\n  portolan agent run -f workload.json --wait\n  portolan release workload app --platform linux/arm64 | portolan agent run -f - --id web-1\n\nThe file is a WorkloadSpec; docs/schemas/workload-spec.schema.json describes it."
 )]
 pub(crate) struct Args {
     #[command(flatten)]

@@ -53,6 +53,7 @@ pub(super) fn sort(resources: Vec<Resource>) -> (Vec<BuildRun>, Objects) {
             Resource::ImagePlatform(platform) => objects.image_platforms.push(platform),
             Resource::ImagePlatformClass(class) => objects.classes.push(class),
             Resource::Shim(_) => format::tell("note: Shims are not looked at here"),
+            Resource::Release(_) => format::tell("note: Releases are not looked at here"),
             Resource::Other { api_version, kind } => {
                 format::tell(&format!("note: {kind} of {api_version} is not looked at"));
             }

@@ -47,7 +47,7 @@ pub(super) fn machines(host: Option<&Path>, facts: &[PathBuf]) -> Result<Vec<Mac
     facts.iter().map(|path| recorded(path)).collect()
 }
 
-fn recorded(path: &Path) -> Result<Machine, Failure> {
+pub(crate) fn recorded(path: &Path) -> Result<Machine, Failure> {
     let name = path.display().to_string();
     let bytes = super::read_file(path, MAX_FACTS)?;
     let facts = serde_json::from_slice(&bytes).map_err(|error| {
@@ -79,7 +79,7 @@ impl Machine {
     }
 
     /// What images run on it.
-    pub(super) fn platform(&self) -> Result<HostPlatform, Failure> {
+    pub(crate) fn platform(&self) -> Result<HostPlatform, Failure> {
         let unknown = |error| Failure::new(Exit::CannotTell, error);
         let platform = match self {
             Self::Here(looked) => looked.at(None)?.host().platform(),

@@ -43,7 +43,7 @@ fn read(paths: &[PathBuf]) -> Result<Vec<Shim>, Failure> {
             Resource::Other { api_version, kind } => {
                 format::tell(&format!("note: {kind} of {api_version} is not looked at"));
             }
-            _ => format::tell("note: resources of builds are not looked at"),
+            _ => format::tell("note: resources of builds and Releases are not looked at"),
         }
     }
     match shims.is_empty() {

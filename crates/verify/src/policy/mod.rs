@@ -25,7 +25,9 @@ use portolan_core::{Host, Platform, Reference};
 
 pub use condition::Condition;
 pub use document::{IndexPolicy, Package, PartialMeaning, Severity};
-pub use read::{LoadPolicyError, PolicyContentError, load, load_with_fingerprint, parse};
+pub use read::{
+    LoadPolicyError, PolicyContentError, load, load_with_fingerprint, parse, parse_with_fingerprint,
+};
 pub use scope::Pattern;
 
 use crate::authority::Authority;

@@ -109,20 +109,30 @@ pub fn load_with_fingerprint(path: &Path) -> (Option<Digest>, Result<Policy, Loa
         Err(source) => return (None, Err(LoadPolicyError::Read { path, source })),
     };
     let beside = path.parent().unwrap_or_else(|| Path::new("")).to_owned();
-    let seen = RefCell::new(Digest::sha256(&bytes).to_string());
+    let read = |file: &Path| match durable::read_bounded(&beside.join(file), MAX_FILE) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err("it is not there; paths are relative to the policy".to_owned()),
+        Err(error) => Err(error.to_string()),
+    };
+    let (fingerprint, policy) = parse_with_fingerprint(&bytes, &read);
+    (Some(fingerprint), policy.map_err(|source| LoadPolicyError::Content { path, source }))
+}
+
+/// Reads the text of a policy, with a fingerprint of it and of all that `read` gave.
+pub fn parse_with_fingerprint(
+    bytes: &[u8],
+    read: &dyn Fn(&Path) -> Result<Vec<u8>, String>,
+) -> (Digest, Result<Policy, PolicyContentError>) {
+    let seen = RefCell::new(Digest::sha256(bytes).to_string());
     let read = |file: &Path| {
-        let read = match durable::read_bounded(&beside.join(file), MAX_FILE) {
-            Ok(Some(bytes)) => Ok(bytes),
-            Ok(None) => Err("it is not there; paths are relative to the policy".to_owned()),
-            Err(error) => Err(error.to_string()),
-        };
+        let read = read(file);
         if let Ok(bytes) = &read {
             seen.borrow_mut().push_str(&Digest::sha256(bytes).to_string());
         }
         read
     };
-    let policy = parse(&bytes, &read).map_err(|source| LoadPolicyError::Content { path, source });
-    (Some(Digest::sha256(seen.into_inner().as_bytes())), policy)
+    let policy = parse(bytes, &read);
+    (Digest::sha256(seen.into_inner().as_bytes()), policy)
 }
 
 /// Reads the text of a policy; `read` gets the files that it names.

@@ -1,0 +1,280 @@
+//! BuildRuns that become a Release: one that is labelled with its name, when it has succeeded.
+//!
+//! The digest of the run's output pins it. Whoever runs the build, this is only told by the run's own status, so it works
+//! beside any controller of Shipwright's resources.
+
+use std::sync::Arc;
+
+use kube::Api;
+use kube::api::{ObjectMeta, Patch, PostParams};
+use kube::runtime::controller::Action;
+use portolan_api::build::{BuildRun, SUCCEEDED};
+use portolan_api::condition::{self, Status};
+use portolan_api::release::{
+    BUILD_RUN, BUILD_RUN_COMPLETED, PolicySource, RELEASE, RELEASE_POLICY,
+    RELEASE_REQUIRE_VERIFICATION, Release, ReleaseSpec, SecretName,
+};
+use portolan_core::{Digest, RegistryReference};
+use portolan_release::status::News;
+use serde_json::json;
+
+use super::apply::{Context, tell};
+use crate::context::ReconcileError;
+use crate::objects::label;
+use crate::write;
+
+/// Looks at one run that is to become a Release.
+pub(crate) async fn reconcile(
+    run: Arc<BuildRun>,
+    context: Arc<Context>,
+) -> Result<Action, ReconcileError> {
+    if run.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let wanted = match wanted(&run) {
+        None => return Ok(Action::await_change()),
+        Some(Err(why)) => return refused(&run, &context, why).await,
+        Some(Ok(wanted)) => wanted,
+    };
+    let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
+    let name = wanted.metadata.name.clone().unwrap_or_default();
+    let api: Api<Release> = write::beside(&context.client, namespace);
+    let there = api.get_opt(&name).await.map_err(ReconcileError::at("looking for the Release"))?;
+    match step(&wanted, there.as_ref()) {
+        Step::Nothing => Ok(Action::await_change()),
+        Step::Create => {
+            let params = PostParams {
+                field_manager: Some(write::MANAGER.to_owned()),
+                ..PostParams::default()
+            };
+            match api.create(&params, &wanted).await {
+                Ok(_) => done(&run, &context, format!("the Release {name} was made")).await,
+                Err(error) => failed(&run, &context, "making the Release", error).await,
+            }
+        }
+        Step::Move(version) => {
+            let patch = json!({
+                "metadata": {
+                    "resourceVersion": version,
+                    "annotations": wanted.metadata.annotations,
+                },
+                "spec": { "image": wanted.spec.image },
+            });
+            match api.patch(&name, &write::params(), &Patch::Merge(patch)).await {
+                Ok(_) => done(&run, &context, format!("the Release {name} follows")).await,
+                Err(error) => failed(&run, &context, "moving the Release", error).await,
+            }
+        }
+        Step::Refuse(why) => refused(&run, &context, why).await,
+    }
+}
+
+/// The Release that a run becomes; none where it has not succeeded, and an error where it cannot be.
+fn wanted(run: &BuildRun) -> Option<Result<Release, String>> {
+    let name = label(&run.metadata, RELEASE)?;
+    let status = run.status.as_ref()?;
+    let succeeded = condition::find(&status.conditions, SUCCEEDED)?;
+    if succeeded.status != Status::True {
+        return None;
+    }
+    Some(release(run, name))
+}
+
+fn release(run: &BuildRun, name: &str) -> Result<Release, String> {
+    let status = run.status.clone().unwrap_or_default();
+    let digest = status.output.as_ref().and_then(|output| output.digest.clone());
+    let digest = digest.ok_or("the run tells no digest of what it made")?;
+    let digest =
+        digest.parse::<Digest>().map_err(|_| format!("the run tells {digest:?} for a digest"))?;
+    let build = status.build_spec.as_deref().map(|build| &build.output);
+    let own = run.spec.output.as_ref();
+    let image =
+        own.and_then(|output| output.image.as_ref()).or_else(|| build.map(|output| &output.image));
+    let image = image.ok_or("the run does not tell where its image is")?;
+    let reference = image
+        .parse::<RegistryReference>()
+        .map_err(|error| format!("{image:?} is no image: {error}"))?;
+    let pinned = RegistryReference { digest: Some(digest), ..reference };
+    // Who may push there may pull from there.
+    let secret = own
+        .and_then(|output| output.settings.push_secret.clone())
+        .or_else(|| build.and_then(|output| output.settings.push_secret.clone()));
+    let said = |key: &str| run.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+    let policy = said(RELEASE_POLICY).map(|config_map| PolicySource { config_map });
+    let required = match said(RELEASE_REQUIRE_VERIFICATION).as_deref() {
+        None | Some("true") => true,
+        Some("false") => false,
+        Some(other) => {
+            return Err(format!(
+                "{RELEASE_REQUIRE_VERIFICATION} is {other:?}, and not true or false"
+            ));
+        }
+    };
+    let mut release = Release::new(
+        name,
+        ReleaseSpec {
+            policy,
+            pull_secrets: secret.into_iter().map(|name| SecretName { name }).collect(),
+            require_verification: required,
+            ..ReleaseSpec::new(pinned.to_string())
+        },
+    );
+    let made_of = run.metadata.name.clone().unwrap_or_default();
+    let completed = status.completion_time.map(|time| time.0.to_string()).unwrap_or_default();
+    release.metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: run.metadata.namespace.clone(),
+        annotations: Some(
+            [(BUILD_RUN.to_owned(), made_of), (BUILD_RUN_COMPLETED.to_owned(), completed)].into(),
+        ),
+        ..ObjectMeta::default()
+    };
+    Ok(release)
+}
+
+/// What is done for a Release that should be there.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Nothing,
+    Create,
+    /// One that follows gets the new image; its history has the one before.
+    Move(Option<String>),
+    Refuse(String),
+}
+
+fn step(wanted: &Release, there: Option<&Release>) -> Step {
+    let Some(there) = there else { return Step::Create };
+    let completed = |release: &Release| {
+        release.metadata.annotations.as_ref().and_then(|all| all.get(BUILD_RUN_COMPLETED)).cloned()
+    };
+    let same_image = there.spec.image == wanted.spec.image;
+    match (same_image, there.spec.track) {
+        (true, _) => Step::Nothing,
+        // An older run that is heard of again takes nothing back.
+        (false, true) if completed(there) >= completed(wanted) => Step::Nothing,
+        (false, true) => Step::Move(there.metadata.resource_version.clone()),
+        (false, false) => Step::Refuse(format!(
+            "there is a Release {} of {} already; a Release does not change: name another one, or make that one with track: true",
+            there.metadata.name.as_deref().unwrap_or_default(),
+            there.spec.image,
+        )),
+    }
+}
+
+async fn done(run: &BuildRun, context: &Context, note: String) -> Result<Action, ReconcileError> {
+    let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
+    tracing::info!(namespace, name, note, "a run became a Release");
+    tell(&context.recorder, run, &News { warning: false, reason: "Released".to_owned(), note })
+        .await;
+    Ok(Action::await_change())
+}
+
+async fn refused(
+    run: &BuildRun,
+    context: &Context,
+    note: String,
+) -> Result<Action, ReconcileError> {
+    let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
+    tracing::warn!(namespace, name, note, "a run became no Release");
+    tell(&context.recorder, run, &News { warning: true, reason: "NotReleased".to_owned(), note })
+        .await;
+    Ok(Action::await_change())
+}
+
+/// What the server refuses it refuses again; the rest is tried again.
+async fn failed(
+    run: &BuildRun,
+    context: &Context,
+    step: &'static str,
+    error: kube::Error,
+) -> Result<Action, ReconcileError> {
+    match error {
+        kube::Error::Api(told) if matches!(told.code, 400 | 403 | 422) => {
+            refused(run, context, format!("{step}: {}", told.message)).await
+        }
+        error => Err(ReconcileError::at(step)(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    fn run(change: impl FnOnce(&mut Value)) -> BuildRun {
+        let digest = Digest::sha256(b"index").to_string();
+        let mut run = json!({
+            "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun",
+            "metadata": {"name": "run-7", "namespace": "team", "labels": {RELEASE: "app-7"}},
+            "spec": {"build": {"name": "app"}},
+            "status": {
+                "conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": ""}],
+                "buildSpec": {
+                    "strategy": {"name": "s"},
+                    "output": {"image": "r.example/app:7", "pushSecret": "login"},
+                },
+                "output": {"digest": digest}, "completionTime": "2026-01-02T00:00:00Z",
+            },
+        });
+        change(&mut run);
+        serde_json::from_value(run).unwrap()
+    }
+
+    #[test]
+    fn a_run_that_succeeded_becomes_a_release_of_the_digest_it_made() {
+        let digest = Digest::sha256(b"index");
+        let release = wanted(&run(|_| ())).unwrap().unwrap();
+        assert_eq!(release.spec.image, format!("r.example/app:7@{digest}"));
+        assert_eq!(release.spec.pull_secrets[0].name, "login");
+        assert!(release.spec.require_verification && !release.spec.track);
+        assert_eq!(release.metadata.annotations.unwrap()[BUILD_RUN], "run-7");
+        let told = wanted(&run(|run| {
+            run["metadata"]["annotations"] =
+                json!({RELEASE_POLICY: "makers", RELEASE_REQUIRE_VERIFICATION: "false"});
+            run["spec"]["output"] = json!({"image": "r.example/other:1"});
+        }));
+        let spec = told.unwrap().unwrap().spec;
+        assert_eq!(spec.policy.unwrap().config_map, "makers");
+        assert_eq!(spec.image, format!("r.example/other:1@{digest}"));
+        assert!(!spec.require_verification);
+    }
+
+    #[test]
+    fn a_run_that_did_not_succeed_or_tells_too_little_becomes_none() {
+        let changes: [fn(&mut Value); 4] = [
+            |run| run["metadata"]["labels"] = json!({}),
+            |run| run["status"]["conditions"][0]["status"] = json!("False"),
+            |run| run["status"]["conditions"][0]["status"] = json!("Unknown"),
+            |run| run["status"] = Value::Null,
+        ];
+        for change in changes {
+            assert!(wanted(&run(change)).is_none());
+        }
+        let changes: [fn(&mut Value); 4] = [
+            |run| run["status"]["output"] = json!({}),
+            |run| run["status"]["output"]["digest"] = json!("sha256:1"),
+            |run| run["status"]["buildSpec"] = Value::Null,
+            |run| run["metadata"]["annotations"] = json!({RELEASE_REQUIRE_VERIFICATION: "no"}),
+        ];
+        for change in changes {
+            wanted(&run(change)).unwrap().expect_err("it cannot be released");
+        }
+    }
+
+    #[test]
+    fn a_release_that_is_there_is_only_moved_where_it_follows() {
+        let new = wanted(&run(|_| ())).unwrap().unwrap();
+        assert_eq!(step(&new, None), Step::Create);
+        assert_eq!(step(&new, Some(&new)), Step::Nothing);
+        let mut other = new.clone();
+        other.spec.image = "r.example/app:6".to_owned();
+        let ended = |at: &str| Some([(BUILD_RUN_COMPLETED.to_owned(), at.to_owned())].into());
+        other.metadata.annotations = ended("2026-01-01T00:00:00Z");
+        assert!(matches!(step(&new, Some(&other)), Step::Refuse(why) if why.contains("track")));
+        other.spec.track = true;
+        assert_eq!(step(&new, Some(&other)), Step::Move(None));
+        other.metadata.annotations = ended("2026-01-03T00:00:00Z");
+        assert_eq!(step(&new, Some(&other)), Step::Nothing, "an older run takes nothing back");
+    }
+}

@@ -1,0 +1,379 @@
+//! Releases on the real API server and a real registry, with the roles that are shipped.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use portolan_e2e::{
+    Agent, Output, Registry, RegistryKind, ReleaseSite, Running, Testbed, architecture, condition,
+    deploy, digest, free_port, hello_reference, json as parsed, ok, ours, portolan, run,
+    run_with_input, tool, wait_for,
+};
+use serde_json::{Value, json};
+
+const PASSWORD: &str = "a password of the test";
+const LOGIN: (&str, &str) = ("reader", "hunter2");
+const POLICY: &str = "version: 1\nsigners:\n  release: { keys: { files: [release.pub] } }\ndefault:\n  require: { allOf: [release] }\n";
+
+/// A cluster with Releases, a registry with an image of five platforms, a key, and a policy that asks for it.
+struct Bench {
+    site: ReleaseSite,
+    registry: Registry,
+    home: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(prefix: &str) -> Result<Self> {
+        let bench = Self {
+            site: ReleaseSite::new(prefix)?,
+            registry: RegistryKind::Embedded.start()?,
+            home: tempfile::tempdir()?,
+        };
+        let prefix = bench.path("release");
+        ok(secret(portolan().args(["key", "generate", "--output", &prefix])));
+        Ok(bench)
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.home.path().join(name).display().to_string()
+    }
+
+    fn image(&self, name: &str) -> String {
+        let image = format!("{}/team/{name}", self.registry.address);
+        ours(&["image", "copy", &hello_reference(), &image]);
+        image
+    }
+
+    fn sign(&self, image: &str) {
+        let key = self.path("release.key");
+        ok(secret(portolan().args(["sign", image, "--key", &key, "--recursive"])));
+    }
+
+    /// Another image under the same tag: one of the platforms alone.
+    fn move_tag(&self, image: &str) -> String {
+        let repository = image.rsplit_once(':').map_or(image, |(name, _)| name);
+        let one = format!("{repository}@{}", self.of_platform(image, "linux/arm64"));
+        let other = format!("{repository}:other");
+        ours(&["image", "copy", &one, &other]);
+        ours(&["image", "index", "create", image, &other]);
+        digest(image)
+    }
+
+    fn of_platform(&self, image: &str, platform: &str) -> String {
+        let said = ours(&["image", "resolve", image, "--platform", platform, "-o", "json"]);
+        let said = parsed(&said);
+        said["chosen"]["digest"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
+    }
+
+    fn policy(&self, name: &str) -> Result<()> {
+        self.site.namespace.apply(json!({
+            "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
+            "data": {
+                "policy.yaml": POLICY,
+                "release.pub": std::fs::read_to_string(self.path("release.pub"))?,
+            },
+        }))
+    }
+
+    fn create(&self, name: &str, spec: Value) -> Result<()> {
+        self.site.namespace.apply(release(name, spec))
+    }
+
+    fn events(&self, name: &str) -> Result<Vec<String>> {
+        let all = self.site.namespace.kubectl_json(&["get", "events"])?;
+        let own = all["items"].as_array().into_iter().flatten();
+        let own = own.filter(|one| one["involvedObject"]["name"] == name);
+        Ok(own.filter_map(|one| one["reason"].as_str()).map(str::to_owned).collect())
+    }
+}
+
+fn release(name: &str, spec: Value) -> Value {
+    json!({
+        "apiVersion": "portolan.dev/v1alpha1", "kind": "Release",
+        "metadata": {"name": name}, "spec": spec,
+    })
+}
+
+fn secret(command: &mut Command) -> &mut Command {
+    command.env("COSIGN_PASSWORD", PASSWORD)
+}
+
+fn version(release: &Value) -> Option<&str> {
+    release["metadata"]["resourceVersion"].as_str()
+}
+
+#[test]
+fn a_release_is_ready_when_it_is_signed_and_never_changes_then() -> Result<()> {
+    let bench = Bench::new("releases")?;
+    let _controller = bench.site.lead(&[])?;
+    let image = bench.image("app:1");
+    let first = digest(&image);
+    bench.policy("makers")?;
+    bench.create("app", json!({"image": image, "policy": {"configMap": "makers"}}))?;
+    let refused = bench.site.reaches("app", "Verified", "False", "NotVerified")?;
+    ensure!(refused["status"]["indexDigest"] == first, "{}", refused["status"]);
+    ensure!(condition(&refused, "Ready").is_some_and(|one| one["status"] == "False"));
+    ensure!(condition(&refused, "Resolved").is_some_and(|one| one["observedGeneration"] == 1));
+    // Nothing that was refused is written again and again.
+    std::thread::sleep(Duration::from_secs(2));
+    ensure!(version(&bench.site.release("app")?) == version(&refused));
+
+    bench.sign(&image);
+    let ready = bench.site.reaches("app", "Ready", "True", "Ready")?;
+    let resolved = ready["status"]["resolved"].as_array().context("resolved")?;
+    ensure!(
+        resolved.len() == 5 && resolved.iter().all(|one| one["verifiedBy"][0]["name"] == "release")
+    );
+    ensure!(ready["status"]["policy"]["name"] == "makers");
+    let told = bench.events("app")?;
+    for word in ["Resolved", "NotVerified", "Verified", "Ready"] {
+        ensure!(told.iter().any(|one| one == word), "{word}: {told:?}");
+    }
+
+    // The tag moves; the Release does not.
+    let second = bench.move_tag(&image);
+    ensure!(second != first);
+    std::thread::sleep(Duration::from_secs(3));
+    ensure!(version(&bench.site.release("app")?) == version(&ready));
+    // And nobody changes it.
+    let patch = |patch: &str| -> Result<Output> {
+        let mut command = Testbed::get().kubectl_command()?;
+        let place = ["--namespace", bench.site.namespace.name()];
+        run(command.args(place).args([
+            "patch",
+            "release.portolan.dev",
+            "app",
+            "--type=merge",
+            "-p",
+            patch,
+        ]))
+    };
+    for change in [
+        json!({"spec": {"image": format!("{image}@{second}")}}),
+        json!({"spec": {"track": true}}),
+        json!({"spec": {"requireVerification": false}}),
+        json!({"spec": {"policy": null}}),
+    ] {
+        let said = patch(&change.to_string())?;
+        ensure!(
+            said.code != Some(0) && said.stderr.contains("does not change"),
+            "{change}: {said:?}"
+        );
+    }
+    let labelled = patch(r#"{"metadata": {"labels": {"a": "b"}}}"#)?;
+    ensure!(labelled.code == Some(0), "{labelled:?}");
+    let columns = bench.site.namespace.kubectl(&["get", "releases.portolan.dev"])?;
+    ensure!(columns.contains("READY") && columns.contains("True"), "{columns}");
+    Ok(())
+}
+
+#[test]
+fn a_tracked_release_follows_its_tag_to_what_is_signed_and_keeps_a_history() -> Result<()> {
+    let bench = Bench::new("releases-track")?;
+    let _controller = bench.site.lead(&["--release-poll", "1"])?;
+    let image = bench.image("app:1");
+    let first = digest(&image);
+    bench.sign(&image);
+    bench.policy("makers")?;
+    bench
+        .create("app", json!({"image": image, "track": true, "policy": {"configMap": "makers"}}))?;
+    let ready = bench.site.reaches("app", "Ready", "True", "Ready")?;
+    ensure!(ready["status"]["digest"] == first);
+    let second = bench.move_tag(&image);
+    let held = wait_for("the moved tag to be told", Duration::from_secs(30), || {
+        let found = bench.site.release("app")?;
+        ensure!(found["status"]["candidate"]["digest"] == second, "{}", found["status"]);
+        Ok(found)
+    })?;
+    ensure!(held["status"]["digest"] == first, "what is not signed is not followed");
+    ensure!(condition(&held, "Ready").is_some_and(|one| one["status"] == "True"));
+    bench.sign(&image);
+    let moved = wait_for("the tag to be followed", Duration::from_secs(30), || {
+        let found = bench.site.release("app")?;
+        ensure!(found["status"]["digest"] == second, "{}", found["status"]);
+        Ok(found)
+    })?;
+    ensure!(moved["status"]["candidate"].is_null());
+    ensure!(moved["status"]["history"][0]["digest"] == first, "{}", moved["status"]);
+    ensure!(bench.events("app")?.iter().any(|one| one == "Moved"));
+    Ok(())
+}
+
+#[test]
+fn without_a_usable_policy_a_release_waits_for_one() -> Result<()> {
+    let bench = Bench::new("releases-policy")?;
+    let _controller = bench.site.lead(&[])?;
+    let image = bench.image("app:1");
+    bench.sign(&image);
+    bench.create("none", json!({"image": image}))?;
+    bench.create("free", json!({"image": image, "requireVerification": false}))?;
+    bench.create("missing", json!({"image": image, "policy": {"configMap": "makers"}}))?;
+    bench
+        .create("absent", json!({"image": format!("{image}-no"), "requireVerification": false}))?;
+    bench.create("odd", json!({"image": "UPPER/case", "requireVerification": false}))?;
+    bench.site.reaches("none", "Verified", "Unknown", "NoPolicy")?;
+    bench.site.reaches("none", "Ready", "False", "NoPolicy")?;
+    bench.site.reaches("free", "Ready", "True", "VerificationNotRequired")?;
+    bench.site.reaches("missing", "Ready", "False", "PolicyNotFound")?;
+    bench.site.reaches("absent", "Resolved", "False", "ImageNotFound")?;
+    bench.site.reaches("odd", "Ready", "False", "InvalidSpec")?;
+    bench.site.namespace.apply(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "makers"},
+        "data": {"policy.yaml": "version: 7\n"},
+    }))?;
+    bench.site.reaches("missing", "Ready", "False", "PolicyInvalid")?;
+    bench.policy("makers")?;
+    bench.site.reaches("missing", "Ready", "True", "Ready")?;
+    Ok(())
+}
+
+/// Debian's docker-registry with one user.
+fn private_registry(dir: &std::path::Path) -> Result<(Running, String)> {
+    let port = free_port(std::net::Ipv4Addr::LOCALHOST.into())?;
+    let hash = bcrypt::hash(LOGIN.1, 4)?;
+    std::fs::write(dir.join("htpasswd"), format!("{}:{hash}\n", LOGIN.0))?;
+    let config = format!(
+        "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {:?}}}}}\n\
+         http: {{addr: \"127.0.0.1:{port}\"}}\nauth: {{htpasswd: {{realm: test, path: {:?}}}}}\n",
+        dir.join("store"),
+        dir.join("htpasswd"),
+    );
+    std::fs::write(dir.join("registry.yaml"), config)?;
+    let mut command = Command::new(tool("docker-registry"));
+    let process = Running::start(command.arg("serve").arg(dir.join("registry.yaml")))?;
+    wait_for("the registry to listen", Duration::from_secs(20), || {
+        std::net::TcpStream::connect(("127.0.0.1", port)).map(drop).context("not yet")
+    })?;
+    Ok((process, format!("127.0.0.1:{port}")))
+}
+
+#[test]
+fn a_private_image_is_released_with_the_pull_secret_that_is_named() -> Result<()> {
+    let bench = Bench::new("releases-pull")?;
+    let controller = bench.site.lead(&[])?;
+    let (_registry, host) = private_registry(bench.home.path())?;
+    let image = format!("{host}/team/app:1");
+    std::fs::create_dir_all(bench.home.path().join("docker"))?;
+    let auth = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", LOGIN.0, LOGIN.1));
+    let config = json!({"auths": {&host: {"auth": auth}}}).to_string();
+    std::fs::write(bench.home.path().join("docker/config.json"), config)?;
+    let docker = bench.path("docker");
+    ok(portolan().env("DOCKER_CONFIG", &docker).args([
+        "image",
+        "copy",
+        &hello_reference(),
+        &image,
+    ]));
+    let spec = json!({
+        "image": image, "requireVerification": false, "pullSecrets": [{"name": "login"}],
+    });
+    bench.create("private", spec)?;
+    let denied = bench.site.reaches("private", "Resolved", "False", "AccessDenied")?;
+    let told =
+        condition(&denied, "Resolved").map(|one| one["message"].to_string()).unwrap_or_default();
+    ensure!(told.contains("there is no Secret login"), "{told}");
+    let (server, user, password) = (
+        format!("--docker-server={host}"),
+        format!("--docker-username={}", LOGIN.0),
+        format!("--docker-password={}", LOGIN.1),
+    );
+    let login = ["create", "secret", "docker-registry", "login", &server, &user, &password];
+    bench.site.namespace.kubectl(&login)?;
+    bench.site.reaches("private", "Ready", "True", "VerificationNotRequired")?;
+    ensure!(!controller.log().contains(LOGIN.1), "a password is in the log");
+    Ok(())
+}
+
+#[test]
+fn of_two_controllers_one_records_and_the_other_goes_on() -> Result<()> {
+    let bench = Bench::new("releases-two")?;
+    let first = bench.site.lead(&[])?;
+    let mut second = bench.site.start(&[])?;
+    second.ready()?;
+    ensure!(!second.is_leading(), "one of them acts");
+    let image = bench.image("app:1");
+    bench.create("one", json!({"image": image, "requireVerification": false}))?;
+    let one = bench.site.reaches("one", "Ready", "True", "VerificationNotRequired")?;
+    first.kill();
+    bench.move_tag(&image);
+    bench.create("two", json!({"image": image, "requireVerification": false}))?;
+    second.leads()?;
+    let two = bench.site.reaches("two", "Ready", "True", "VerificationNotRequired")?;
+    ensure!(two["status"]["digest"] != one["status"]["digest"]);
+    ensure!(version(&bench.site.release("one")?) == version(&one), "what is recorded stays");
+    Ok(())
+}
+
+#[test]
+fn a_run_that_succeeded_becomes_a_release_of_its_digest() -> Result<()> {
+    let bench = Bench::new("releases-run")?;
+    let _controller = bench.site.lead(&[])?;
+    let image = bench.image("app:1");
+    let pinned = digest(&image);
+    bench.site.namespace.apply(json!({
+        "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun",
+        "metadata": {
+            "name": "run-1", "labels": {"portolan.dev/release": "app-1"},
+            "annotations": {"portolan.dev/release-require-verification": "false"},
+        },
+        "spec": {"build": {"name": "app"}, "output": {"image": image}},
+    }))?;
+    std::thread::sleep(Duration::from_secs(1));
+    ensure!(bench.site.release("app-1").is_err(), "it has not succeeded yet");
+    let status = json!({"status": {
+        "conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": ""}],
+        "completionTime": "2026-01-01T00:00:00Z", "output": {"digest": pinned},
+    }});
+    let patch = ["patch", "buildrun", "run-1", "--subresource=status", "--type=merge", "-p"];
+    bench.site.namespace.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
+    let made = wait_for("the Release of the run", Duration::from_secs(30), || {
+        bench.site.release("app-1")
+    })?;
+    ensure!(made["spec"]["image"] == format!("{image}@{pinned}"), "{}", made["spec"]);
+    let ready = bench.site.reaches("app-1", "Ready", "True", "VerificationNotRequired")?;
+    ensure!(ready["status"]["digest"] == pinned);
+    ensure!(bench.events("run-1")?.iter().any(|one| one == "Released"));
+    Ok(())
+}
+
+#[test]
+fn an_agent_takes_the_workload_of_a_release() -> Result<()> {
+    let bench = Bench::new("releases-agent")?;
+    let _controller = bench.site.lead(&[])?;
+    let image = bench.image("app:1");
+    bench.sign(&image);
+    bench.policy("makers")?;
+    let namespace = bench.site.namespace.name();
+    let create = ["release", "create", &image, "--name", "app", "--policy-map", "makers", "--wait"];
+    let place = ["--namespace", namespace, "--kubeconfig"];
+    let kubeconfig = &Testbed::get().kubeconfig;
+    ok(portolan().args(create).args(place).arg(kubeconfig));
+    let platform = format!("linux/{}", architecture());
+    let workload = ["release", "workload", "app", "--platform", &platform];
+    let spec = ok(portolan().args(workload).args(place).arg(kubeconfig));
+    let resolved = parsed(&spec)["image"]["resolved_digest"].clone();
+    ensure!(resolved.is_string(), "{spec}");
+
+    let agent = Agent::start(&bench.home.path().join("agent"), "")?;
+    let mut command = portolan();
+    command.args(["agent", "run", "--id", "web", "-o", "json", "-f", "-", "--socket"]);
+    let said = run_with_input(command.arg(agent.socket()), spec.as_bytes())?;
+    ensure!(said.code == Some(0), "{said:?}");
+    let kept = agent.get("/v1/instances/web")?;
+    ensure!(kept.to_string().contains(resolved.as_str().unwrap_or_default()), "{kept}");
+    // The same without the digest is refused, as the agent's document says.
+    let mut without = parsed(&spec);
+    without["image"]["resolved_digest"] = Value::Null;
+    let answer = agent.request("PUT", "/v1/instances/other", Some(&without))?;
+    ensure!(answer.status >= 400 && answer.body.contains("resolved_digest"), "{answer:?}");
+    Ok(())
+}
+
+#[test]
+fn the_shipped_sample_is_taken_by_the_server() -> Result<()> {
+    let _site = ReleaseSite::new("releases-sample")?;
+    let sample = deploy("releases/samples/release.yaml").display().to_string();
+    Testbed::get().kubectl(&["create", "--dry-run=server", "-f", &sample])?;
+    Ok(())
+}
