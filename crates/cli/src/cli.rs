@@ -7,7 +7,7 @@ use clap::{Args, Parser, Subcommand};
 use crate::exit::{Exit, Failure};
 use crate::{agent, build, buildrun, compat, completions, context, crds, host};
 use crate::{image, key, node, platform, platform_class, progress, registry, rootdisk, sign, step};
-use crate::{shim, strategy, verify, version};
+use crate::{shim, ship, strategy, verify, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -50,6 +50,8 @@ pub(crate) struct Global {
 #[command(defer = true)]
 #[allow(clippy::large_enum_variant, reason = "one per run")]
 enum Command {
+    /// The whole journey on one machine, from a directory to a root disk that boots
+    Ship(ship::Args),
     /// Look at and move images
     #[command(subcommand)]
     Image(image::Command),
@@ -112,6 +114,7 @@ impl Cli {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let global = &self.global;
         match self.command {
+            Command::Ship(args) => ship::run(&args, global),
             Command::Image(command) if command.is_brief() => {
                 context::wait(image::run(command, global))
             }

@@ -34,6 +34,7 @@ mod progress;
 mod registry;
 mod rootdisk;
 mod shim;
+mod ship;
 mod sign;
 mod step;
 mod strategy;
@@ -47,6 +48,10 @@ fn main() -> ExitCode {
     }
     // So is what becomes a program of a host.
     if let Some(code) = portolan_shim::node::exec::run_if_asked() {
+        return code;
+    }
+    // And the parent of a machine that was booted here.
+    if let Some(code) = portolan_agent::vmm::shim::run_if_asked() {
         return code;
     }
     match run(cli::Cli::parse()) {

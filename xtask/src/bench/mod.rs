@@ -22,6 +22,7 @@ mod registry;
 mod report;
 mod rootdisk;
 mod server;
+mod ship;
 mod synthetic;
 mod verify;
 
@@ -51,6 +52,8 @@ enum Suite {
     Verify(verify::Args),
     /// Builds: the plan alone, beside buildah and crane, and the controller in a real cluster
     Build(build::Args),
+    /// The whole journey of examples/hello on one machine: cold and warm
+    Ship,
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -73,6 +76,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
+        Suite::Ship => ship::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
         Suite::Verify(which) if cfg!(debug_assertions) => {
             return verify::again_as_release(args.runs, which, args.output.as_deref());

@@ -79,7 +79,7 @@ impl Machine {
     }
 
     /// What images run on it.
-    pub(super) fn platform(&self) -> Result<HostPlatform, Failure> {
+    pub(crate) fn platform(&self) -> Result<HostPlatform, Failure> {
         let unknown = |error| Failure::new(Exit::CannotTell, error);
         let platform = match self {
             Self::Here(looked) => looked.at(None)?.host().platform(),
