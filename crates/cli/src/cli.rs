@@ -9,7 +9,7 @@ use crate::{agent, build, buildrun, compat, completions, context, crds, doctor, 
 use crate::{
     image, key, node, platform, platform_class, progress, registry, release, rootdisk, sign, step,
 };
-use crate::{shim, strategy, verify, version};
+use crate::{shim, ship, strategy, verify, version};
 
 const EXIT_CODES: &str = "\
 Exit codes:
@@ -52,6 +52,8 @@ pub(crate) struct Global {
 #[command(defer = true)]
 #[allow(clippy::large_enum_variant, reason = "one per run")]
 enum Command {
+    /// The whole journey on one machine, from a directory to a root disk that boots
+    Ship(ship::Args),
     /// Look at and move images
     #[command(subcommand)]
     Image(image::Command),
@@ -123,6 +125,7 @@ impl Cli {
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let global = &self.global;
         match self.command {
+            Command::Ship(args) => ship::run(&args, global),
             Command::Image(command) if command.is_brief() => {
                 context::wait(image::run(command, global))
             }

@@ -6,6 +6,9 @@ use anyhow::Context as _;
 use portolan_host::OpenRootError;
 use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, ClientError, CredentialStore, Settings};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
 use crate::cli::Global;
@@ -80,6 +83,23 @@ pub(crate) fn root_failure(error: OpenRootError) -> Failure {
 /// A failure whose exit code follows from its class.
 pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Failure {
     Failure::new(Exit::from(class), error)
+}
+
+/// Cancels when this program is asked to end. The handlers are set when this returns.
+pub(crate) fn cancel_on_signal(cancel: CancellationToken) -> Result<JoinHandle<()>, Failure> {
+    let on = |kind| {
+        let set = signal(kind).context("set a signal handler");
+        set.map_err(|error| Failure::new(Exit::Transport, error))
+    };
+    let mut interrupt = on(SignalKind::interrupt())?;
+    let mut terminate = on(SignalKind::terminate())?;
+    Ok(tokio::spawn(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        cancel.cancel();
+    }))
 }
 
 /// Logs go to stderr. `PORTOLAN_LOG` says what, else the number of `-v`.

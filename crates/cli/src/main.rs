@@ -37,6 +37,7 @@ mod registry;
 mod release;
 mod rootdisk;
 mod shim;
+mod ship;
 mod sign;
 mod step;
 mod strategy;
@@ -50,6 +51,10 @@ fn main() -> ExitCode {
     }
     // So is what becomes a program of a host.
     if let Some(code) = portolan_shim::node::exec::run_if_asked() {
+        return code;
+    }
+    // And the parent of a machine that was booted here.
+    if let Some(code) = portolan_agent::vmm::shim::run_if_asked() {
         return code;
     }
     match run(cli::Cli::parse()) {

@@ -28,6 +28,7 @@ mod report;
 mod rootdisk;
 mod server;
 mod shim;
+mod ship;
 mod synthetic;
 mod verify;
 
@@ -61,6 +62,8 @@ enum Suite {
     Build(build::Args),
     /// Shims: 5,000 nodes on a real API server, beside a bare client and runtime-class-manager; an install on a node
     Shim(shim::Args),
+    /// The whole journey of examples/hello on one machine: cold and warm
+    Ship,
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
         /// How often, in each test
@@ -83,6 +86,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Suite::Rootdisk(images) => rootdisk::run(args.runs, images)?,
         Suite::Agent => agent::run(args.runs)?,
         Suite::Compat => compat::run(args.runs)?,
+        Suite::Ship => ship::run(args.runs)?,
         Suite::Build(which) => build::run(args.runs, which)?,
         Suite::Release => release::run(args.runs)?,
         Suite::Verify(_) if cfg!(debug_assertions) => return again_as_release(),

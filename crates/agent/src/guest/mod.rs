@@ -4,6 +4,7 @@
 //! one that all machines share and a small one for each start.
 
 pub mod cpio;
+pub mod find;
 pub mod modules;
 pub mod start;
 pub mod view;

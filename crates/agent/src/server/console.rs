@@ -1,8 +1,6 @@
 //! `/v1/instances/{id}/console`: what the guest wrote, from any line from the end on, and what it
 //! goes on to write.
 
-mod files;
-
 use std::io;
 use std::time::Duration;
 
@@ -18,7 +16,7 @@ use super::call::{Call, typed};
 use super::{ApiError, App};
 use crate::api::Phase;
 use crate::id::InstanceId;
-use files::Files;
+use crate::vmm::console_files::Files;
 
 /// How often a followed console is looked at.
 const LOOK: Duration = Duration::from_millis(150);

@@ -104,6 +104,40 @@ impl Scanner {
     }
 }
 
+/// Finds the first line that a workload wrote, whoever started its machine: the one after init's
+/// word that it is being started.
+#[derive(Debug, Default)]
+pub struct FirstLine {
+    line: Vec<u8>,
+    started: bool,
+    found: bool,
+}
+
+impl FirstLine {
+    /// Takes the next bytes; some at the end of the line. What is longer than lines are is told
+    /// when that is known.
+    pub fn push(&mut self, bytes: &[u8]) -> Option<String> {
+        for byte in bytes.iter().copied().filter(|_| !self.found) {
+            match byte {
+                b'\n' => {
+                    let line = String::from_utf8_lossy(&std::mem::take(&mut self.line))
+                        .trim_end()
+                        .to_owned();
+                    let init = line.starts_with("portolan-init[");
+                    if self.started && !init && !line.is_empty() {
+                        self.found = true;
+                        return Some(line);
+                    }
+                    self.started |= init && line.ends_with("]: workload started");
+                }
+                _ if self.line.len() < MAX_LINE => self.line.push(byte),
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
 fn word(prefix: &str, line: &[u8], started: bool) -> Option<Word> {
     let line = std::str::from_utf8(line).ok()?.trim_end();
     let failed = |cause: &str| {
@@ -163,6 +197,24 @@ mod tests {
             }
             assert_eq!(words, [Word::Started, Word::Ended(WorkloadEnd::Exited(7))], "{size}");
         }
+    }
+
+    #[test]
+    fn the_first_line_of_a_workload_is_the_one_after_it_was_started() {
+        let text =
+            b"[ 1.0] kernel\n\nportolan-init[t]: workload started\n\nhello from linux\nmore\n";
+        for size in [1, 3, 1000] {
+            let mut first = FirstLine::default();
+            let found: Vec<String> =
+                text.chunks(size).filter_map(|part| first.push(part)).collect();
+            assert_eq!(found, ["hello from linux"], "{size}");
+        }
+        let silent = b"\nportolan-init[t]: workload started\n\nportolan-init[t]: workload exited with status 0\n";
+        assert_eq!(FirstLine::default().push(silent), None);
+        let mut endless = FirstLine::default();
+        endless.push(b"portolan-init[t]: workload started\n");
+        assert_eq!(endless.push(&vec![b'x'; 3 * MAX_LINE]), None);
+        assert_eq!(endless.push(b"\n").map(|line| line.len()), Some(MAX_LINE));
     }
 
     #[test]

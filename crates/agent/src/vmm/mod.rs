@@ -9,10 +9,12 @@
 //! | `machine` | one machine: found, watched, stopped |
 //! | `launch`, `layout`, `scratch` | from a root disk to a started machine |
 //! | `console` | what comes out of a guest |
+//! | `console_files` | reading it, from any line on |
 //! | `accel` | whether KVM works here |
 
 pub mod accel;
 pub mod console;
+pub mod console_files;
 pub mod description;
 pub mod files;
 pub mod firecracker;
@@ -92,6 +94,19 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Firecracker where its program is in `path` (the variable `PATH`), else QEMU.
+    pub fn found_in(path: Option<std::ffi::OsString>) -> Self {
+        match Self::Firecracker.is_in(path) {
+            true => Self::Firecracker,
+            false => Self::Qemu,
+        }
+    }
+
+    /// Whether its program is in `path`.
+    pub fn is_in(self, path: Option<std::ffi::OsString>) -> bool {
+        find_program(self.program().as_ref(), path).is_some()
+    }
+
     fn program(self) -> &'static str {
         match self {
             Self::Firecracker => "firecracker",
@@ -243,6 +258,19 @@ mod tests {
         assert_eq!(find_program(Path::new("sh"), None), None);
         assert_eq!(find_program(Path::new("no-such-program"), path()), None);
         assert_eq!(find_program(Path::new("/"), path()), None, "a folder is no program");
+    }
+
+    #[test]
+    fn firecracker_is_taken_where_it_is() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let dir = tempfile::tempdir().unwrap();
+        let path = || Some(dir.path().as_os_str().to_owned());
+        assert_eq!((Kind::found_in(path()), Kind::found_in(None)), (Kind::Qemu, Kind::Qemu));
+        let program = dir.path().join("firecracker");
+        std::fs::write(&program, "").unwrap();
+        assert_eq!(Kind::found_in(path()), Kind::Qemu, "it cannot be executed");
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(Kind::found_in(path()), Kind::Firecracker);
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::containerfile::ContainerfileError;
 #[derive(Debug, thiserror::Error)]
 pub enum AssembleImageError {
     /// None of the usual names.
-    #[error("{dir} has no {}; name one with --file", super::FILE_NAMES.join(" and no "))]
+    #[error("{dir} has no {}; name one with --dockerfile", super::FILE_NAMES.join(" and no "))]
     NoContainerfile {
         /// Where it should be.
         dir: PathBuf,

@@ -3,6 +3,7 @@
 
 mod backend;
 mod buildah;
+mod known;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -34,6 +35,7 @@ use crate::workshop::Workshop;
 
 pub use backend::{Backend, NoBackend};
 use backend::{BuildError, Builder};
+pub use known::{Known, made_of};
 
 /// What is built here.
 #[derive(Debug, Clone)]

@@ -12,7 +12,7 @@ mod cache;
 mod gc;
 mod instances;
 mod logs;
-mod prefetch;
+pub(crate) mod prefetch;
 mod run;
 mod status;
 mod stop;
@@ -45,7 +45,7 @@ pub(crate) enum Command {
 pub(crate) struct Agent {
     /// The agent's socket; where the agent puts it when it is not told otherwise
     #[arg(long, value_name = "PATH", env = "PORTOLAN_AGENT_SOCKET")]
-    socket: Option<PathBuf>,
+    pub(crate) socket: Option<PathBuf>,
 }
 
 impl Agent {
@@ -68,7 +68,7 @@ pub(crate) async fn run(command: Command) -> Result<Exit, Failure> {
 }
 
 /// The exit code that a failed call deserves.
-fn failure(error: CallError) -> Failure {
+pub(crate) fn failure(error: CallError) -> Failure {
     let exit = match &error {
         CallError::Refused { status, body } => match status.as_u16() {
             _ if is_answer(&body.reason) => Exit::No,
@@ -82,7 +82,7 @@ fn failure(error: CallError) -> Failure {
 }
 
 /// The agent understood, and this image does not run here.
-fn is_answer(reason: &str) -> bool {
+pub(crate) fn is_answer(reason: &str) -> bool {
     [Reason::PlatformMismatch, Reason::VerificationFailed, Reason::HostIncompatible]
         .iter()
         .any(|answer| answer.as_str() == reason)

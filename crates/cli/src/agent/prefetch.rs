@@ -35,7 +35,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     Ok(outcome(&report))
 }
 
-fn spec(image: &RegistryReference, platform: &Platform) -> Result<ImageSpec, Failure> {
+pub(crate) fn spec(image: &RegistryReference, platform: &Platform) -> Result<ImageSpec, Failure> {
     let Some(digest) = image.digest else {
         let error = anyhow::anyhow!(
             "{image} has no digest and an agent resolves no tags; write {image}@$(portolan image resolve {image})"

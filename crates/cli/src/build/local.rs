@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use portolan_api::build::{Build, BuildRunStatus, Git, GitResult, PlatformState, SourceStatus};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_build::assemble::Recipe;
-use portolan_build::engine::{self, EngineError, Origin, Request, Watch};
+use portolan_build::engine::{self, EngineError, Origin, Outcome, Request, Watch};
 use portolan_build::names::Outputs;
 use portolan_build::plan::{Objects, Timestamp};
 use portolan_build::request::{self, BuildWishes, LocalBuild, LocalError, LocalSource};
@@ -39,7 +39,7 @@ pub(super) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 }
 
 /// Removes what somebody who was interrupted was still writing when its directory went.
-pub(super) fn tidy_up() {
+pub(crate) fn tidy_up() {
     workshop::sweep(&std::env::temp_dir());
 }
 
@@ -59,11 +59,15 @@ async fn to_its_end(args: &Args, global: &Global) -> Result<Exit, Failure> {
     let outcome = engine::run(&request, &temp, &client, &progress, &watch, now).await;
     let outcome = outcome.map_err(failure)?;
     args.format.print(&outcome.status, |status| table(status, &request))?;
-    Ok(match (outcome.succeeded, outcome.class) {
+    Ok(exit(&outcome))
+}
+
+pub(crate) fn exit(outcome: &Outcome) -> Exit {
+    match (outcome.succeeded, outcome.class) {
         (true, _) => Exit::Ok,
         (false, None) => Exit::No,
         (false, Some(class)) => Exit::from(class),
-    })
+    }
 }
 
 /// What is built where a Build says it: in files, or in a cluster.
@@ -195,7 +199,7 @@ impl Drop for HaltOnDrop {
     }
 }
 
-fn existing(dir: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn existing(dir: &Path) -> Result<PathBuf, Failure> {
     match dir.is_dir() {
         true => Ok(dir.to_owned()),
         false => {
@@ -210,8 +214,12 @@ fn stored(args: &Args, root: PathBuf) -> Origin {
 }
 
 fn jobs(args: &Args) -> NonZeroUsize {
-    let processors = || std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     args.here.jobs.unwrap_or_else(processors)
+}
+
+/// So many platforms at a time, where nothing is said.
+pub(crate) fn processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
 /// What is built where only flags say it.
@@ -271,7 +279,7 @@ fn of_flags(args: &Args) -> Result<Request, Failure> {
     })
 }
 
-fn platforms(asked: &[Platform]) -> Result<Vec<Platform>, Failure> {
+pub(crate) fn platforms(asked: &[Platform]) -> Result<Vec<Platform>, Failure> {
     let mut platforms: Vec<Platform> = Vec::new();
     for platform in asked {
         let platform = platform.normalised();
@@ -286,14 +294,14 @@ fn platforms(asked: &[Platform]) -> Result<Vec<Platform>, Failure> {
     }
 }
 
-fn failure(error: EngineError) -> Failure {
+pub(crate) fn failure(error: EngineError) -> Failure {
     match error.class() {
         Some(class) => context::classed(class, error),
         None => Failure::new(Exit::No, error),
     }
 }
 
-fn now() -> Time {
+pub(crate) fn now() -> Time {
     Time(jiff::Timestamp::now())
 }
 

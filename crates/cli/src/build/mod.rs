@@ -9,7 +9,7 @@ mod create;
 mod delete;
 pub(crate) mod files;
 mod list;
-mod local;
+pub(crate) mod local;
 mod logs;
 mod plan;
 mod run;

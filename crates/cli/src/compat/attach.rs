@@ -1,17 +1,22 @@
 //! `portolan compat attach IMAGE --file SPEC`
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use portolan_compat::artifact::{
-    self, Attachment, Choice, Kind, Listed, MAX_PLUGIN_BYTES, MAX_SPEC_BYTES, PluginFile, attach,
+    self, Attachment, Choice, Image, Kind, Listed, MAX_PLUGIN_BYTES, MAX_SPEC_BYTES, PluginFile,
+    Subject, Which, attach,
 };
 use portolan_compat::nfd;
 use portolan_compat::requirements::{ReadRequirements, Requirements};
 use portolan_core::{Digest, Platform, Reference};
 use portolan_host::elf::Header;
+use portolan_registry::ErrorClass;
+use portolan_registry::client::Client;
+use portolan_registry::images::Place;
 use serde::Serialize;
 
 use super::read_file;
@@ -89,14 +94,100 @@ struct Made {
     supersedes: Vec<Digest>,
 }
 
-pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
-    let spec = Bytes::from(read_file(&args.file, MAX_SPEC_BYTES)?);
-    let kind = if nfd::looks_like_rules(&spec) { Kind::Nfd } else { Kind::Spec };
-    let read = Requirements::read(kind, &spec).map_err(Failure::usage)?;
-    let ReadRequirements { warnings, requirements } = read;
-    for warning in warnings {
-        format::tell(&format!("{}:{warning}", args.file.display()));
+/// What is attached, as a file has it.
+struct Needs {
+    kind: Kind,
+    spec: Bytes,
+    requirements: Requirements,
+}
+
+impl Needs {
+    /// Reads a file; what is doubtful in it is told.
+    fn read(file: &Path) -> Result<Self, Failure> {
+        let spec = Bytes::from(read_file(file, MAX_SPEC_BYTES)?);
+        let kind = if nfd::looks_like_rules(&spec) { Kind::Nfd } else { Kind::Spec };
+        let read = Requirements::read(kind, &spec)
+            .with_context(|| file.display().to_string())
+            .map_err(Failure::usage)?;
+        let ReadRequirements { warnings, requirements } = read;
+        for warning in warnings {
+            format::tell(&format!("{}:{warning}", file.display()));
+        }
+        Ok(Self { kind, spec, requirements })
     }
+
+    /// Attaches it to one manifest, so that it counts before what is there.
+    async fn attach(
+        &self,
+        place: &Place,
+        one: &Spoken,
+        plugins: Vec<PluginFile>,
+    ) -> Result<Made, Failure> {
+        let subject = one.descriptor.digest;
+        let kind = self.kind;
+        let mut all = artifact::list(place, &subject).await.map_err(failure)?;
+        let newest = all.iter().filter(|old| old.kind == kind).filter_map(|old| old.created).max();
+        let created = after(newest, Timestamp::now());
+        let attachment = Attachment { kind, spec: self.spec.clone(), plugins, created };
+        let stored = attach(place, &one.descriptor, &attachment).await;
+        let artifact = stored.map_err(|error| classed(error.class(), error))?.digest;
+        all.push(Listed { digest: artifact, kind, created: Some(created), subject });
+        let Choice { chosen, skipped } = artifact::choose(all).expect("there is one at least");
+        let supersedes = match chosen.digest == artifact {
+            true => skipped.into_iter().map(|old| old.digest).collect(),
+            false => Vec::new(),
+        };
+        Ok(Made { platform: one.name(), subject, artifact, chosen: chosen.digest, supersedes })
+    }
+
+    /// The artifact that says the very same of a manifest, where it is the one that counts.
+    async fn said(&self, place: &Place, subject: Digest) -> Result<Option<Digest>, Failure> {
+        let image = Image { top: subject, manifest: subject };
+        match artifact::find(place, &image, Subject::Manifest, &Which::Best).await {
+            Ok(found) => {
+                let same = found.spec == self.spec && found.contents.plugins.is_empty();
+                Ok(same.then_some(found.digest))
+            }
+            // What cannot be read does not count before ours.
+            Err(error) => match error.class() {
+                None | Some(ErrorClass::BadInput | ErrorClass::NotFound) => Ok(None),
+                Some(_) => Err(failure(error)),
+            },
+        }
+    }
+}
+
+/// What an image says it needs, and whether it said so before.
+pub(crate) struct Attached {
+    pub(crate) platform: String,
+    pub(crate) artifact: Digest,
+    pub(crate) existing: bool,
+}
+
+/// Attaches a file to every image of an index, but not to one that says the same already.
+pub(crate) async fn unless_said(
+    reference: &Reference,
+    file: &Path,
+    client: &Client,
+) -> Result<Vec<Attached>, Failure> {
+    let needs = Needs::read(file)?;
+    let (place, spoken) = subjects::of(reference, &[], client).await?;
+    let mut all = Vec::new();
+    for one in spoken.into_iter().filter(|one| !one.is_index) {
+        let platform = one.name();
+        all.push(match needs.said(&place, one.descriptor.digest).await? {
+            Some(artifact) => Attached { platform, artifact, existing: true },
+            None => {
+                let made = needs.attach(&place, &one, Vec::new()).await?;
+                Attached { platform, artifact: made.artifact, existing: false }
+            }
+        });
+    }
+    Ok(all)
+}
+
+pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
+    let needs = Needs::read(&args.file)?;
     let mut programs = Vec::new();
     for arg in &args.plugins {
         programs.push((arg, Bytes::from(read_file(&arg.file, MAX_PLUGIN_BYTES)?)));
@@ -115,27 +206,13 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         let plugins: Vec<_> =
             programs.iter().map(|(arg, program)| layer(arg, program, &one)).collect();
         for (plugin, arg) in plugins.iter().zip(&args.plugins) {
-            for warning in doubts(plugin, &requirements) {
+            for warning in doubts(plugin, &needs.requirements) {
                 if warned.insert((arg.file.clone(), warning.clone())) {
                     format::tell(&format!("warning: {}: {warning}", arg.file.display()));
                 }
             }
         }
-        let subject = one.descriptor.digest;
-        let mut all = artifact::list(&place, &subject).await.map_err(failure)?;
-        let newest = all.iter().filter(|old| old.kind == kind).filter_map(|old| old.created).max();
-        let created = after(newest, Timestamp::now());
-        let attachment = Attachment { kind, spec: spec.clone(), plugins, created };
-        let stored = attach(&place, &one.descriptor, &attachment).await;
-        let artifact = stored.map_err(|error| classed(error.class(), error))?.digest;
-        all.push(Listed { digest: artifact, kind, created: Some(created), subject });
-        let Choice { chosen, skipped } = artifact::choose(all).expect("there is one at least");
-        let supersedes = match chosen.digest == artifact {
-            true => skipped.into_iter().map(|old| old.digest).collect(),
-            false => Vec::new(),
-        };
-        let chosen = chosen.digest;
-        made.push(Made { platform: one.name(), subject, artifact, chosen, supersedes });
+        made.push(needs.attach(&place, &one, plugins).await?);
     }
     args.format.print(&made, |made| {
         let rows = made.iter().map(|one| {

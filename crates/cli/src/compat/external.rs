@@ -102,6 +102,18 @@ impl Plugins {
     }
 }
 
+impl Default for PluginArgs {
+    /// As where no flag says anything.
+    fn default() -> Self {
+        Self {
+            plugin_policy: None,
+            plugin_dir: DEFAULT_DIRECTORY.into(),
+            plugin_sandbox: SandboxArg::Required,
+            offline: false,
+        }
+    }
+}
+
 impl PluginArgs {
     fn settings(&self) -> Result<Settings, Failure> {
         let policy_path =

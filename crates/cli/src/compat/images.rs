@@ -143,7 +143,7 @@ impl Looked {
     }
 
     /// The manifest that `host` runs.
-    pub(super) fn select(&self, host: &HostPlatform) -> Result<Selection, Failure> {
+    pub(crate) fn select(&self, host: &HostPlatform) -> Result<Selection, Failure> {
         self.select_from(&self.candidates, host)
     }
 

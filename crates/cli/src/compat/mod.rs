@@ -17,7 +17,7 @@ use crate::exit::{Exit, Failure};
 use crate::{context, format};
 
 mod affinity;
-mod attach;
+pub(crate) mod attach;
 mod check;
 pub(crate) mod external;
 pub(crate) mod hosts;

@@ -17,7 +17,7 @@ use crate::format;
 /// A manifest that would have been better, and why it is not the answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct PassedOver {
+pub(crate) struct PassedOver {
     digest: Digest,
     #[serde(skip_serializing_if = "Option::is_none")]
     platform: Option<String>,
@@ -27,7 +27,7 @@ pub(super) struct PassedOver {
 
 /// Goes down the list of what `host` runs, best first, to the first manifest that asks for nothing
 /// or whose requirements the machine meets. What could not be found out does not count as met.
-pub(super) async fn choose(
+pub(crate) async fn choose(
     looked: &mut Looked,
     host: &HostPlatform,
     machine: &Machine,

@@ -8,7 +8,7 @@ use crate::cli::Global;
 use crate::context::classed;
 use crate::exit::{Exit, Failure};
 
-mod compatible;
+pub(crate) mod compatible;
 mod copy;
 mod index;
 mod inspect;

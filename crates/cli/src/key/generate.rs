@@ -39,19 +39,30 @@ pub(super) fn run(args: &Args) -> Result<Exit, Failure> {
     let password = choose().map_err(Failure::usage)?;
     let key = PrivateKey::generate().map_err(failed)?;
     let sealed = key.to_encrypted_pem(&password).map_err(failed)?;
-    // Both are whole before either has its name.
-    let sealed = written(&private, 0o600, &sealed)?;
-    let open = written(&public, 0o644, &key.public().to_pem())?;
-    name(sealed, &private)?;
-    if let Err(failure) = name(open, &public) {
-        // Half a pair is of no use, and it would be in the way of the next attempt.
-        let _ = std::fs::remove_file(&private);
-        return Err(failure);
-    }
+    write_pair((&private, &sealed), (&public, &key.public().to_pem()))?;
     let fingerprint = key.public().fingerprint();
     format::write(&format!("{}\n{}\n", private.display(), public.display()))?;
     format::tell(&format!("the key is sha256:{fingerprint}; keep {} secret", private.display()));
     Ok(Exit::Ok)
+}
+
+/// Writes both halves of a pair, each to its path. Nothing is overwritten.
+pub(crate) fn write_pair(private: (&Path, &str), public: (&Path, &str)) -> Result<(), Failure> {
+    // Both are whole before either has its name.
+    let sealed = written(private.0, 0o600, private.1)?;
+    let open = written(public.0, 0o644, public.1)?;
+    name(sealed, private.0)?;
+    if let Err(failure) = name(open, public.0) {
+        // Half a pair is of no use, and it would be in the way of the next attempt.
+        let _ = std::fs::remove_file(private.0);
+        return Err(failure);
+    }
+    Ok(())
+}
+
+/// Writes the public half alone, where there is none.
+pub(crate) fn write_public(path: &Path, pem: &str) -> Result<(), Failure> {
+    name(written(path, 0o644, pem)?, path)
 }
 
 fn taken(path: &Path) -> Failure {

@@ -10,7 +10,7 @@ use zeroize::Zeroizing;
 
 use crate::exit::{Exit, Failure};
 
-mod generate;
+pub(crate) mod generate;
 
 /// Where cosign looks for the password, too.
 const PASSWORD: &str = "COSIGN_PASSWORD";

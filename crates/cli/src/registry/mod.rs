@@ -6,7 +6,7 @@ use crate::exit::{Exit, Failure};
 mod gc;
 mod login;
 mod logout;
-mod serve;
+pub(crate) mod serve;
 
 #[derive(Debug, clap::Subcommand)]
 #[command(defer = true)]

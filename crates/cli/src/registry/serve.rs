@@ -67,7 +67,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     Ok(Exit::Ok)
 }
 
-fn failure(error: ServeError, root: &Path) -> Failure {
+pub(crate) fn failure(error: ServeError, root: &Path) -> Failure {
     match error {
         ServeError::Tls(_) | ServeError::Htpasswd(_) => Failure::usage(error),
         ServeError::Listen { .. } => Failure::new(Exit::Transport, error),

@@ -1,6 +1,5 @@
 //! `portolan rootdisk build REF --output FILE`
 
-use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,8 +13,6 @@ use portolan_rootdisk::build::{
 };
 use portolan_rootdisk::fetch::{self, Keep, KeepInLayout, PlaceLayers};
 use portolan_rootdisk::meta::{self, Metadata, MetadataError};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::{limits, progress, size};
@@ -94,9 +91,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
 
     let media_type = resolved.chosen().media_type.clone();
     let cancel = CancellationToken::new();
-    let interrupt = cancel_on_signal(cancel.clone())
-        .context("set a signal handler")
-        .map_err(|error| Failure::new(Exit::Transport, error))?;
+    let interrupt = context::cancel_on_signal(cancel.clone())?;
     let watch = progress::listener(global.progress, &image.layers, cancel.clone());
     let request = Request { resolved_digest: digest, layers: image.layers.clone(), options };
     let blobs = request.layers.iter().map(|layer| layer.descriptor.clone()).collect();
@@ -198,19 +193,6 @@ fn publish(built: Built, args: &Args, dir: &Path, meta: &Path) -> Result<Metadat
         .write(dir, meta)
         .map_err(|error: MetadataError| Failure::new(Exit::Transport, error))?;
     Ok(metadata)
-}
-
-/// Cancels when this program is asked to end. The handlers are set when this returns.
-fn cancel_on_signal(cancel: CancellationToken) -> io::Result<JoinHandle<()>> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        cancel.cancel();
-    }))
 }
 
 fn failure(error: BuildError) -> Failure {

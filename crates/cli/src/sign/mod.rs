@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use portolan_core::{Digest, Reference};
+use portolan_registry::client::Client;
 use portolan_registry::images;
 use portolan_verify::key::PrivateKey;
 use portolan_verify::sign::{self, Form, SignError, Signature};
@@ -64,17 +65,18 @@ impl FormArg {
 /// What a script reads.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Signed {
+pub(crate) struct Signed {
     image: String,
-    key: String,
-    signatures: Vec<Row>,
+    /// Who signed, by the fingerprint.
+    pub(crate) key: String,
+    pub(crate) signatures: Vec<Row>,
 }
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Row {
+pub(crate) struct Row {
     #[serde(flatten)]
-    signature: Signature,
+    pub(crate) signature: Signature,
     kind: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     platform: Option<String>,
@@ -83,24 +85,39 @@ struct Row {
 pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     let key = key::open(&args.key)?;
     let client = context::client(global)?;
-    let place = image::open(&args.reference, &client)?;
-    let target = images::target(&args.reference);
+    let signed = all(&args.reference, &key, args.recursive, args.form.forms(), &client).await?;
+    args.format.print(&signed, table)?;
+    Ok(Exit::Ok)
+}
+
+/// Signs what a reference names and, where `recursive`, all that is in it.
+pub(crate) async fn all(
+    reference: &Reference,
+    key: &PrivateKey,
+    recursive: bool,
+    forms: &[Form],
+    client: &Client,
+) -> Result<Signed, Failure> {
+    let place = image::open(reference, client)?;
+    let target = images::target(reference);
     let top = place.fetch(target.as_ref()).await.map_err(image::failure)?;
-    let subjects = sign::subjects(&place, &top, args.recursive).await.map_err(failure)?;
+    let subjects = sign::subjects(&place, &top, recursive).await.map_err(failure)?;
     let mut signatures = Vec::new();
     for subject in &subjects {
-        for &form in args.form.forms() {
-            let signature = sign::sign(&place, &subject.descriptor, &key, form).await;
+        for &form in forms {
+            let signature = sign::sign(&place, &subject.descriptor, key, form).await;
             signatures.push(row(signature.map_err(failure)?, subject));
         }
     }
-    let signed = Signed {
-        image: pinned(&place, &top.descriptor.digest),
-        key: fingerprint(&key),
-        signatures,
-    };
-    args.format.print(&signed, table)?;
-    Ok(Exit::Ok)
+    let image = pinned(&place, &top.descriptor.digest);
+    Ok(Signed { image, key: fingerprint(key), signatures })
+}
+
+impl Row {
+    /// What is signed, for people: a platform, or what it is.
+    pub(crate) fn name(&self) -> String {
+        self.platform.clone().unwrap_or_else(|| self.kind.to_owned())
+    }
 }
 
 /// What was signed is named by digest: the tag may have moved by now.
@@ -108,7 +125,7 @@ fn pinned(place: &images::Place, digest: &Digest) -> String {
     format!("{place}@{digest}")
 }
 
-fn fingerprint(key: &PrivateKey) -> String {
+pub(crate) fn fingerprint(key: &PrivateKey) -> String {
     format!("sha256:{}", key.public().fingerprint())
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use portolan_core::Reference;
 use portolan_core::platform::PartialPlatform;
+use portolan_registry::client::Client;
 use portolan_verify::collect::Limits;
 use portolan_verify::decision::{self, Answer, Question, Verdict};
 use portolan_verify::policy::{IndexPolicy, Rule};
@@ -86,14 +87,24 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         true => vec![PartialPlatform::any()],
         false => args.platforms.clone(),
     };
-    let wanted = rule.wanted(&named, None, this_host)?;
     let client = context::client(global)?;
-    let place = crate::image::open(&args.reference, &client)?;
-    let now = Timestamp::now();
-    let reference = &args.reference;
-    let question = Question { reference, namespace: None, rule: &rule, wanted: &wanted, now };
-    let answer = verify(&place, &question, &limits(&args)).await.map_err(failure)?;
+    let answer = ask(&args.reference, &rule, &named, &limits(&args), &client).await?;
     tell(&args, &answer)
+}
+
+/// Asks whether an image is signed as `rule` says, for these platforms; none means this machine's.
+pub(crate) async fn ask(
+    reference: &Reference,
+    rule: &Rule,
+    named: &[PartialPlatform],
+    limits: &Limits,
+    client: &Client,
+) -> Result<Answer, Failure> {
+    let wanted = rule.wanted(named, None, this_host)?;
+    let place = crate::image::open(reference, client)?;
+    let now = Timestamp::now();
+    let question = Question { reference, namespace: None, rule, wanted: &wanted, now };
+    verify(&place, &question, limits).await.map_err(failure)
 }
 
 /// The sum has to hold at least one of the largest.

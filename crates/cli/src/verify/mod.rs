@@ -11,11 +11,11 @@ use crate::cli::Global;
 use crate::context::{self, root_failure};
 use crate::exit::{Exit, Failure};
 
-mod image;
+pub(crate) mod image;
 mod labels;
 mod pod_platforms;
-mod signers;
-mod table;
+pub(crate) mod signers;
+pub(crate) mod table;
 mod template;
 
 #[derive(Debug, clap::Subcommand)]

@@ -107,8 +107,7 @@ impl SignerArgs {
                 true => LogPolicy::Require(self.root()?),
                 false => LogPolicy::Ignore,
             };
-            let name = file.display().to_string();
-            signers.push(named(name, KeyAuthority::new(vec![key], log)));
+            signers.push(by_key(file.display().to_string(), key, log));
         }
         let identity = either(&self.certificate_identity, &self.certificate_identity_regexp)?;
         let issuer = either(&self.certificate_oidc_issuer, &self.certificate_oidc_issuer_regexp)?;
@@ -137,6 +136,16 @@ impl SignerArgs {
         let root = TrustedRoot::from_json(&read(file, MAX_FILE)?);
         root.with_context(|| file.display().to_string()).map_err(Failure::usage)
     }
+}
+
+/// Any signature of this key, for the index and what would run of it.
+pub(crate) fn rule_of(name: &str, key: PublicKey) -> Rule {
+    let signer = by_key(name.to_owned(), key, LogPolicy::Ignore);
+    Rule::any_of(vec![signer]).expect("there is somebody")
+}
+
+fn by_key(name: String, key: PublicKey, log: LogPolicy) -> NamedSigner {
+    named(name, KeyAuthority::new(vec![key], log))
 }
 
 fn named(name: String, authority: impl Authority + 'static) -> NamedSigner {

@@ -7,7 +7,7 @@ use portolan_verify::subject::Kind;
 
 use crate::format::safe;
 
-pub(super) fn answer(answer: &Answer) -> String {
+pub(crate) fn answer(answer: &Answer) -> String {
     let mut text = format!("{}: {}\n", answer.verdict, safe(&answer.reference));
     if let Some(digest) = &answer.digest {
         let _ = writeln!(text, "digest: {digest}");

@@ -5,6 +5,8 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+pub(crate) mod fake_agent;
+
 /// The checked-in image: five platforms, one index, tag `1`.
 pub(crate) const HELLO: &str =
     concat!("oci:", env!("CARGO_MANIFEST_DIR"), "/../../fixtures/images/hello:1");

@@ -41,6 +41,7 @@ pub use auth::HtpasswdError;
 pub use config::{Config, GarbageSchedule, Limits, ServeError};
 pub use gc::{RepositoryGarbage, collect_garbage};
 pub use read_only::{Content, by_digest};
+pub use store::layout_dir;
 
 use crate::serving::{self, Listener, Tls};
 use auth::Gate;

@@ -19,6 +19,12 @@ const LAYOUT_DIR: &str = "_layout";
 /// A name has at most 255 characters, so at most 128 components; no path below the root is deeper.
 const MAX_DEPTH: usize = 128;
 
+/// Where the layout of a repository is below a registry's root. `oci:` references read it there,
+/// whether the registry runs or not.
+pub fn layout_dir(root: &Path, name: &Repository) -> PathBuf {
+    root.join(name.as_str()).join(LAYOUT_DIR)
+}
+
 /// All repositories below one directory.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -32,7 +38,7 @@ impl Store {
     }
 
     fn dir(&self, name: &Repository) -> PathBuf {
-        self.root.join(name.as_str()).join(LAYOUT_DIR)
+        layout_dir(&self.root, name)
     }
 
     /// The repository, if it exists. Waits for the disk the first time.

@@ -106,6 +106,12 @@ impl PrivateKey {
         Ok(pem::encode_config(&pem::Pem::new(ENCRYPTED[0], sealed), lines()))
     }
 
+    /// The key in the clear, as PKCS#8: for keys that protect nothing.
+    pub fn to_plain_pem(&self) -> Zeroizing<String> {
+        let block = pem::Pem::new("PRIVATE KEY", self.pkcs8.as_slice());
+        Zeroizing::new(pem::encode_config(&block, lines()))
+    }
+
     #[cfg(test)]
     pub(super) fn to_pkcs8(&self) -> &[u8] {
         &self.pkcs8

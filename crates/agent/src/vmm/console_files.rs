@@ -17,9 +17,9 @@ const MAX_TAIL: u64 = 16 * 1024 * 1024;
 /// How often the names are looked up again when they changed between two looks.
 const TRIES: usize = 8;
 
-/// The text from some place on.
+/// The text from some place on, for whoever reads it in an order.
 #[derive(Debug)]
-pub(super) struct Files {
+pub struct Files {
     /// The older and the newer.
     paths: [PathBuf; 2],
     /// What is still to be read, the older first.
@@ -79,7 +79,7 @@ fn open_both(paths: &[PathBuf; 2]) -> io::Result<(Option<Open>, Option<Open>)> {
 
 impl Files {
     /// From the beginning, or only the last `tail` lines; to the end as it is now, or on and on.
-    pub(super) fn open(paths: [PathBuf; 2], tail: Option<u64>, follow: bool) -> io::Result<Self> {
+    pub fn open(paths: [PathBuf; 2], tail: Option<u64>, follow: bool) -> io::Result<Self> {
         let (mut old, mut new) = open_both(&paths)?;
         if let Some(lines) = tail {
             skip_to_tail(&mut old, &mut new, lines)?;
@@ -89,7 +89,7 @@ impl Files {
     }
 
     /// The next bytes; none where there are none yet, or none any more.
-    pub(super) fn read(&mut self) -> io::Result<Bytes> {
+    pub fn read(&mut self) -> io::Result<Bytes> {
         loop {
             let lone = self.open.len() == 1;
             let Some(front) = self.open.front_mut() else {

@@ -1,0 +1,354 @@
+//! `--boot`: the root disk in a microVM, its console, and how long the program took to its first line.
+
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use futures_util::StreamExt as _;
+use portolan_agent::api::{InstanceStatus, Phase};
+use portolan_agent::client::Client;
+use portolan_agent::config::{Config, Span};
+use portolan_agent::guest::{GuestConfig, find};
+use portolan_agent::id::InstanceId;
+use portolan_agent::spec::{ImageSpec, WorkloadSpec};
+use portolan_agent::vmm::console_files::Files;
+use portolan_agent::vmm::files::{CONSOLE, CONSOLE_OLD, EndReport, WorkloadEnd};
+use portolan_agent::vmm::{
+    self, AccelChoice, Found, Kind, Launch, LaunchError, Machine, Vmm, VmmConfig,
+};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::console::Console;
+use super::log::{Done, Screens};
+use super::report::Booted;
+use super::site::{Site, local};
+use super::{disk, interrupted};
+use crate::agent;
+use crate::exit::{Exit, Failure};
+
+/// How often the console of a machine is looked at.
+const LOOK: Duration = Duration::from_millis(10);
+/// A guest that boots on KVM does so in a fraction of this.
+const PROBE: Span = Span::seconds(5);
+
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Booting")]
+pub(crate) struct BootArgs {
+    /// Start the root disk in a microVM, show its console and tell the time to the first line
+    #[arg(long)]
+    pub(super) boot: bool,
+    /// What runs the machine; Firecracker where it is in PATH, else QEMU
+    #[arg(long, value_enum, requires = "boot")]
+    vmm: Option<VmmArg>,
+    /// The guest's kernel; the newest of /boot where nothing is said
+    #[arg(long, value_name = "FILE", requires = "boot")]
+    kernel: Option<PathBuf>,
+    /// The folder of its modules; that of the kernel that was found
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    modules: Option<PathBuf>,
+    /// The static portolan-init; the one beside this program or that cargo built
+    #[arg(long, value_name = "FILE", requires = "boot")]
+    init: Option<PathBuf>,
+    /// Of QEMU: what executes the guest's instructions
+    #[arg(long, value_enum, requires = "boot")]
+    accel: Option<AccelArg>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum VmmArg {
+    Firecracker,
+    Qemu,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum AccelArg {
+    /// KVM where a guest boots on it, else software emulation
+    Auto,
+    /// KVM, or nothing
+    Kvm,
+    /// Software emulation
+    Tcg,
+}
+
+/// What a machine is started with.
+#[derive(Debug)]
+pub(super) struct Machinery {
+    vmm: VmmConfig,
+    guest: GuestConfig,
+}
+
+impl BootArgs {
+    /// The first flag that only means something where no agent boots.
+    pub(super) fn own(&self) -> Option<&'static str> {
+        let said = [
+            ("--vmm", self.vmm.is_some()),
+            ("--kernel", self.kernel.is_some()),
+            ("--init", self.init.is_some()),
+            ("--accel", self.accel.is_some()),
+        ];
+        said.into_iter().find_map(|(flag, said)| said.then_some(flag))
+    }
+
+    /// Finds everything that a machine needs; what is missing is told before anything is done.
+    /// `configured` is whether somebody wrote a configuration, whose words then count.
+    pub(super) fn machinery(
+        &self,
+        config: &Config,
+        configured: bool,
+    ) -> Result<Machinery, Failure> {
+        let path = std::env::var_os("PATH");
+        let kind = match (self.vmm, configured) {
+            (Some(VmmArg::Firecracker), _) => Kind::Firecracker,
+            (Some(VmmArg::Qemu), _) => Kind::Qemu,
+            (None, true) => config.vmm.kind,
+            (None, false) => Kind::found_in(path.clone()),
+        };
+        let accel = match self.accel {
+            None => config.vmm.accel,
+            Some(AccelArg::Auto) => AccelChoice::Auto,
+            Some(AccelArg::Kvm) => AccelChoice::Kvm,
+            Some(AccelArg::Tcg) => AccelChoice::Tcg,
+        };
+        let kvm_probe_timeout = if configured { config.vmm.kvm_probe_timeout } else { PROBE };
+        // A program that is named is another kind's where that was chosen here.
+        let binary = config.vmm.binary.clone().filter(|_| config.vmm.kind == kind);
+        if binary.is_none() && !kind.is_in(path) {
+            return Err(no_vmm(kind));
+        }
+        if (kind == Kind::Firecracker || accel == AccelChoice::Kvm) && !kvm_opens() {
+            return Err(no_kvm(kind));
+        }
+        let named = GuestConfig {
+            kernel: self.kernel.clone().or_else(|| config.guest.kernel.clone()),
+            modules_dir: match &self.kernel {
+                Some(_) => self.modules.clone(),
+                None => config.guest.modules_dir.clone(),
+            },
+            init: self.init.clone().or_else(|| config.guest.init.clone()),
+            ..config.guest.clone()
+        };
+        let own = std::env::current_exe().context("find this program").map_err(local)?;
+        let guest = find::complete(&named, kind, Path::new("/"), &own)
+            .map_err(|error| Failure::new(Exit::NotFound, error))?;
+        let vmm = VmmConfig { kind, accel, kvm_probe_timeout, binary, ..config.vmm.clone() };
+        Ok(Machinery { vmm, guest })
+    }
+}
+
+fn kvm_opens() -> bool {
+    std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+fn no_kvm(kind: Kind) -> Failure {
+    let instead = match kind {
+        Kind::Firecracker => "use --vmm qemu, which needs none",
+        Kind::Qemu => "use --accel tcg, which needs none",
+    };
+    let error = anyhow::anyhow!(
+        "/dev/kvm is not there or not open to this user; {instead}, or ask for access to it"
+    );
+    Failure::new(Exit::NotFound, error)
+}
+
+fn no_vmm(kind: Kind) -> Failure {
+    let error = match kind {
+        Kind::Firecracker => anyhow::anyhow!("there is no firecracker in PATH; use --vmm qemu"),
+        Kind::Qemu => anyhow::anyhow!(
+            "there is neither firecracker nor qemu-system-x86_64 in PATH; install one of them \
+             (Debian: qemu-system-x86)"
+        ),
+    };
+    Failure::new(Exit::NotFound, error)
+}
+
+/// What is said of a machine that ran, and whether its program ended well.
+pub(super) type Ran = (Booted, bool);
+
+/// Boots it with a machine of our own.
+pub(super) async fn ourselves(
+    machinery: Machinery,
+    site: &Site,
+    disk: &disk::RootDisk,
+    cancel: &CancellationToken,
+    screens: &Screens,
+) -> Result<Done<Ran>, Failure> {
+    let (artifact, _) = disk.own.as_ref().context("an agent has the disk").map_err(local)?;
+    let dir = site.machine()?;
+    settle(&dir).await?;
+    let kind = machinery.vmm.kind;
+    let vmm = Vmm::new(machinery.vmm, machinery.guest, &dir);
+    let (id, spec) = (name(&disk.spec)?, workload(&disk.spec)?);
+    let launch = Launch {
+        id: &id,
+        dir: &dir,
+        spec: &spec,
+        image: &artifact.config,
+        root_disk: &artifact.disk,
+        cancel,
+    };
+    let mut console = Console::new(Instant::now(), screens);
+    let paths = [dir.join(CONSOLE_OLD), dir.join(CONSOLE)];
+    let mut files = Files::open(paths, None, true).context("read the console").map_err(local)?;
+    let machine = {
+        let mut launching = pin!(vmm.launch(launch));
+        loop {
+            tokio::select! {
+                launched = &mut launching => break launched,
+                () = sleep(LOOK) => show(&mut files, &mut console)?,
+            }
+        }
+    };
+    let ended = match machine {
+        Ok(machine) => watched(&machine, &mut files, &mut console, cancel).await,
+        Err(error) => Err(launch_failure(error, &dir)),
+    };
+    show(&mut files, &mut console)?;
+    console.finish();
+    let (end, ok) = told(ended?);
+    let vmm = match kind {
+        Kind::Firecracker => "Firecracker",
+        Kind::Qemu => "QEMU",
+    };
+    Ok(done(console.booted(vmm, end), ok))
+}
+
+/// Waits for the end of a machine; whoever is asked to stop ends it first.
+async fn watched(
+    machine: &Machine,
+    files: &mut Files,
+    console: &mut Console<'_>,
+    cancel: &CancellationToken,
+) -> Result<Option<EndReport>, Failure> {
+    let mut ended = pin!(machine.ended());
+    loop {
+        tokio::select! {
+            end = &mut ended => return Ok(end),
+            () = cancel.cancelled() => {
+                machine.kill().await.context("end the machine").map_err(local)?;
+                return Err(interrupted());
+            }
+            () = sleep(LOOK) => show(files, console)?,
+        }
+    }
+}
+
+fn show(files: &mut Files, console: &mut Console<'_>) -> Result<(), Failure> {
+    loop {
+        let bytes = files.read().context("read the console").map_err(local)?;
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        console.push(&bytes);
+    }
+}
+
+/// Ends what a run that was killed left, and removes what it wrote.
+async fn settle(dir: &Path) -> Result<(), Failure> {
+    match vmm::look(dir).await.context("look for a machine").map_err(local)? {
+        Found::Nothing(_) => {}
+        Found::Running(machine) => machine.kill().await.context("end a machine").map_err(local)?,
+        Found::Unsure(why) => return Err(local(anyhow::anyhow!(why))),
+    }
+    for name in [CONSOLE, CONSOLE_OLD] {
+        let _ = std::fs::remove_file(dir.join(name));
+    }
+    Ok(())
+}
+
+fn launch_failure(error: LaunchError, dir: &Path) -> Failure {
+    match error {
+        LaunchError::Cancelled => interrupted(),
+        LaunchError::NoProgram(_) => Failure::usage(error),
+        error => {
+            let what = format!("the machine's files are in {}", dir.display());
+            local(anyhow::Error::new(error).context(what))
+        }
+    }
+}
+
+fn told(end: Option<EndReport>) -> (String, bool) {
+    match end {
+        None => ("nobody saw how it ended".to_owned(), false),
+        Some(EndReport { workload: Some(workload), .. }) => match workload {
+            WorkloadEnd::Exited(status) => (format!("exited with status {status}"), status == 0),
+            WorkloadEnd::Killed(signal) => (format!("was killed by signal {signal}"), false),
+            WorkloadEnd::Failed(why) => (why, false),
+        },
+        Some(EndReport { vmm, .. }) => (format!("the VMM {vmm}"), false),
+    }
+}
+
+/// Boots it with the agent that runs here.
+pub(super) async fn by_agent(
+    client: &Client,
+    spec: &ImageSpec,
+    cancel: &CancellationToken,
+    screens: &Screens,
+) -> Result<Done<Ran>, Failure> {
+    let (id, spec) = (name(spec)?, workload(spec)?);
+    // One that ended is not started again by itself, and one that was left is not this one.
+    client.delete(&id).await.map_err(agent::failure)?;
+    let ran = tokio::select! {
+        ran = asked(client, &id, &spec, screens) => ran,
+        () = cancel.cancelled() => Err(interrupted()),
+    };
+    let gone = client.delete(&id).await.map_err(agent::failure);
+    let ran = ran?;
+    gone?;
+    Ok(ran)
+}
+
+async fn asked(
+    client: &Client,
+    id: &InstanceId,
+    spec: &WorkloadSpec,
+    screens: &Screens,
+) -> Result<Done<Ran>, Failure> {
+    let mut console = Console::new(Instant::now(), screens);
+    client.put(id, spec).await.map_err(agent::failure)?;
+    let mut text = client.console(id, None, true).await.map_err(agent::failure)?;
+    while let Some(bytes) = text.next().await {
+        console.push(&bytes.map_err(agent::failure)?);
+    }
+    console.finish();
+    let now = client.get(id).await.map_err(agent::failure)?;
+    let (end, ok) = outcome(&now)?;
+    Ok(done(console.booted("the agent", end), ok))
+}
+
+fn outcome(now: &InstanceStatus) -> Result<(String, bool), Failure> {
+    match (now.exit.and_then(|exit| exit.code), now.exit.and_then(|exit| exit.signal)) {
+        (Some(code), _) => Ok((format!("exited with status {code}"), code == 0)),
+        (None, Some(signal)) => Ok((format!("was killed by signal {signal}"), false)),
+        (None, None) if now.phase == Phase::Stopped => Ok(("ended".to_owned(), true)),
+        (None, None) => {
+            let why = now.message.clone().unwrap_or_else(|| format!("it is {}", now.phase));
+            Err(local(anyhow::anyhow!("the agent did not boot it: {why}")))
+        }
+    }
+}
+
+fn done(booted: Booted, ok: bool) -> Done<Ran> {
+    let line = match (&booted.first_line, booted.seconds_to_first_line) {
+        (Some(line), Some(seconds)) => format!("{line:?} after {seconds:.3} s"),
+        _ => "the program wrote nothing".to_owned(),
+    };
+    let result = format!("{line}, {} ({})", booted.end, booted.vmm);
+    Done::new((booted, ok), result)
+}
+
+fn workload(spec: &ImageSpec) -> Result<WorkloadSpec, Failure> {
+    // The other fields are as an agent takes them to be.
+    let workload = serde_json::json!({ "image": spec });
+    serde_json::from_value(workload).context("make a WorkloadSpec").map_err(local)
+}
+
+/// The machine's name: what the image is called.
+fn name(spec: &ImageSpec) -> Result<InstanceId, Failure> {
+    let last = spec.repository.rsplit('/').next().unwrap_or_default();
+    let base: String = last.chars().take(50).collect();
+    let named = format!("ship-{base}").trim_end_matches(['-', '_', '.']).parse();
+    named.context("the image's name is no name for a machine").map_err(Failure::usage)
+}
