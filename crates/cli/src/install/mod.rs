@@ -15,12 +15,12 @@ pub(crate) mod uninstall;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  until portolan install --image registry.example/portolan:1 --key release.pub |\n    \
-    kubectl apply --server-side -f -; do sleep 2; done\n  \
+    kubectl apply --server-side --force-conflicts -f -; do sleep 2; done\n  \
     portolan install --components build,shims -o table\n  \
     portolan install --upgrade --image registry.example/portolan:2 | kubectl apply --server-side -f -\n  \
     portolan install --crds-only | kubectl apply --server-side -f -\n\n\
-    The same can be applied again and again. The first time kubectl says of some kinds that it does not know them yet: \
-    what defines them has just been made."
+    The first time kubectl says of some kinds that it does not know them yet: what defines them has just been made. On a \
+    cluster that has Portolan already, --upgrade puts nothing back that was filled in since."
 )]
 pub(crate) struct Args {
     #[command(flatten)]
