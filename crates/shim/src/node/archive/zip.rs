@@ -13,6 +13,10 @@ const END: u64 = 22 + (64 << 10);
 /// The kind of a file in its Unix mode.
 const KIND: u32 = 0o170_000;
 const REGULAR: u32 = 0o100_000;
+/// What the library leaves out of a mode: set-user-ID, set-group-ID, sticky.
+const SPECIAL: u32 = 0o7000;
+/// An entry of the list, without its name and what follows that.
+const ENTRY: usize = 46;
 /// From here on a ratio is suspicious.
 const FLOOR: u64 = 64 << 20;
 
@@ -26,7 +30,7 @@ pub(super) fn read<R: Read + Seek>(
     if listed.is_some_and(|listed| u64::from(listed) > bounds.entries) {
         return Err(ArchiveError::Entries { limit: bounds.entries });
     }
-    let mut archive = ZipArchive::new(&mut *from).map_err(damaged)?;
+    let archive = ZipArchive::new(&mut *from).map_err(damaged)?;
     if archive.len() as u64 > bounds.entries {
         return Err(ArchiveError::Entries { limit: bounds.entries });
     }
@@ -34,10 +38,13 @@ pub(super) fn read<R: Read + Seek>(
     if listed.is_some_and(|listed| usize::from(listed) != archive.len()) {
         return Err(ArchiveError::damaged("its list names a file twice, or is damaged"));
     }
+    let (start, count) = (archive.central_directory_start(), archive.len());
+    let modes = modes(archive.into_inner(), start, count)?;
+    let mut archive = ZipArchive::new(from).map_err(damaged)?;
     let mut search = Search::new(name, out);
     let mut wanted = None;
-    for at in 0..archive.len() {
-        if let Some(packed) = look(&mut archive, at, &mut search)? {
+    for (at, mode) in modes.into_iter().enumerate() {
+        if let Some(packed) = look(&mut archive, at, mode, &mut search)? {
             wanted = Some((at, packed));
         }
     }
@@ -51,6 +58,7 @@ pub(super) fn read<R: Read + Seek>(
 fn look<R: Read + Seek>(
     archive: &mut ZipArchive<R>,
     at: usize,
+    listed: u32,
     search: &mut Search<'_>,
 ) -> Result<Option<u64>, ArchiveError> {
     let file = archive.by_index_raw(at).map_err(damaged)?;
@@ -70,7 +78,7 @@ fn look<R: Read + Seek>(
     if file.encrypted() {
         return Err(refused(&path, "encrypted"));
     }
-    Ok(search.file(&path, mode)?.then(|| file.compressed_size()))
+    Ok(search.file(&path, mode | (listed & SPECIAL))?.then(|| file.compressed_size()))
 }
 
 fn take<R: Read + Seek>(
@@ -97,6 +105,27 @@ fn take<R: Read + Seek>(
         }
         search.take(&buffer[..have])?;
     }
+}
+
+/// The whole modes of the files, as the list has them.
+fn modes(
+    from: &mut (impl Read + Seek),
+    start: u64,
+    count: usize,
+) -> Result<Vec<u32>, ArchiveError> {
+    from.seek(SeekFrom::Start(start)).map_err(ArchiveError::Read)?;
+    let mut modes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let mut entry = [0; ENTRY];
+        from.read_exact(&mut entry).map_err(ArchiveError::Read)?;
+        if !entry.starts_with(b"PK\x01\x02") {
+            return Err(ArchiveError::damaged("its list is damaged"));
+        }
+        let two = |at: usize| i64::from(u16::from_le_bytes([entry[at], entry[at + 1]]));
+        modes.push(u32::from(u16::from_le_bytes([entry[40], entry[41]])));
+        from.seek(SeekFrom::Current(two(28) + two(30) + two(32))).map_err(ArchiveError::Read)?;
+    }
+    Ok(modes)
 }
 
 /// How many files the end record says there are; none where that is told elsewhere.
