@@ -16,8 +16,9 @@ use super::client::{Body, Connection, Server};
 use super::objects::{TIME, jobs};
 use super::plane::Plane;
 
-/// How many end Jobs at once.
-const HANDS: usize = 4;
+/// How many end Jobs at once. The next Job of a node is made when the one before it has ended, so this must not be what is
+/// waited for.
+const HANDS: usize = 16;
 
 /// What is looked at of an event.
 #[derive(Deserialize)]
