@@ -68,18 +68,21 @@ impl ReleaseMetrics {
 pub(crate) struct ShimMetrics {
     nodes: Family<[(&'static str, &'static str); 1], Gauge>,
     looked: Gauge,
+    weighed: Gauge,
     pub(crate) jobs: Counter,
 }
 
 impl ShimMetrics {
-    /// Nodes that are ready, pending, failed, unsupported; how often a node was looked at.
-    pub(crate) fn set(&self, counts: [usize; 4], looked: u64) {
+    /// Nodes that are ready, pending, failed, unsupported; how often a node was looked at, and a Shim on one
+    /// decided on, weighed or counted.
+    pub(crate) fn set(&self, counts: [usize; 4], looked: u64, weighed: u64) {
         for (state, count) in ["ready", "pending", "failed", "unsupported"].into_iter().zip(counts)
         {
             let gauge = self.nodes.get_or_create(&[("state", state)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
         self.looked.set(i64::try_from(looked).unwrap_or(i64::MAX));
+        self.weighed.set(i64::try_from(weighed).unwrap_or(i64::MAX));
     }
 
     fn register(&self, registry: &mut Registry) {
@@ -87,6 +90,8 @@ impl ShimMetrics {
         registry.register("portolan_shim_nodes", nodes, self.nodes.clone());
         let looked = "How often a node was looked at";
         registry.register("portolan_shim_node_looks", looked, self.looked.clone());
+        let weighed = "How often a Shim on a node was decided on, weighed or counted";
+        registry.register("portolan_shim_weighed", weighed, self.weighed.clone());
         registry.register("portolan_shim_jobs", "Jobs that were begun", self.jobs.clone());
     }
 }

@@ -193,7 +193,8 @@ impl Shims {
             }
             if counted.elapsed() >= COUNT {
                 counted = Instant::now();
-                self.metrics.shims.set(self.planner.counts(), self.planner.looked);
+                let (looked, weighed) = (self.planner.looked, self.planner.weighed());
+                self.metrics.shims.set(self.planner.counts(), looked, weighed);
             }
             if !self.wait(&mut doing, &ending).await {
                 return;

@@ -16,8 +16,9 @@ use super::client::{Body, Connection, Server};
 use super::objects::{TIME, jobs};
 use super::plane::Plane;
 
-/// How many end Jobs at once.
-const HANDS: usize = 4;
+/// How many end Jobs at once. The next Job of a node is made when the one before it has ended, so this must not be what is
+/// waited for.
+const HANDS: usize = 16;
 
 /// What is looked at of an event.
 #[derive(Deserialize)]
@@ -33,9 +34,11 @@ struct Object {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Metadata {
     #[serde(default)]
     name: String,
+    resource_version: String,
 }
 
 /// Jobs of one namespace: when each was made, and when it is to end.
@@ -79,21 +82,10 @@ impl Kubelets {
         let mut connection = Connection::open(&self.server)?;
         let list = connection.get(&format!("{}?limit=1", self.path))?;
         let version = list["metadata"]["resourceVersion"].as_str().context("a version")?;
-        let path = format!("{}?watch=1&timeoutSeconds=3600&resourceVersion={version}", self.path);
-        let watch = connection.watch(&path)?;
+        let version = version.to_owned();
         scope.spawn(move || {
-            for line in watch.lines() {
-                if self.over.load(Ordering::Relaxed) {
-                    return;
-                }
-                let event = line.map_err(anyhow::Error::from).and_then(|line| {
-                    serde_json::from_str::<Event>(&line).with_context(|| line.clone())
-                });
-                match event {
-                    Ok(event) if event.kind == "ADDED" => self.made(event.object.metadata.name),
-                    Ok(_) => {}
-                    Err(error) => return self.fail(&error.context("the watch of Jobs")),
-                }
+            if let Err(error) = self.listen(version) {
+                self.fail(&error.context("the watch of Jobs"));
             }
         });
         for _ in 0..HANDS {
@@ -105,6 +97,26 @@ impl Kubelets {
                     }
                 }
             });
+        }
+        Ok(())
+    }
+
+    /// Hears of Jobs until all is over. A server ends watches, of those who are slow earlier: the next goes on where it was.
+    fn listen(&self, mut version: String) -> Result<()> {
+        while !self.over.load(Ordering::Relaxed) {
+            let path =
+                format!("{}?watch=1&timeoutSeconds=3600&resourceVersion={version}", self.path);
+            for line in Connection::open(&self.server)?.watch(&path)?.lines() {
+                let line = line?;
+                let event: Event = serde_json::from_str(&line).with_context(|| line.clone())?;
+                version = event.object.metadata.resource_version;
+                if event.kind == "ADDED" {
+                    self.made(event.object.metadata.name);
+                }
+                if self.over.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+            }
         }
         Ok(())
     }
