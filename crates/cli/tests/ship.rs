@@ -139,7 +139,7 @@ fn a_directory_is_shipped_and_what_would_come_out_the_same_is_not_made_again() {
 fn people_see_a_row_for_each_platform_and_a_table_of_stages() {
     let site = Site::new();
     let said = site.ship(&["--progress", "plain", "--listen", "127.0.0.1:0"]);
-    for line in ["linux/amd64    running building", "linux/arm64    succeeded sha256:"] {
+    for line in ["linux/amd64    running building", "linux/arm64    succeeded "] {
         assert!(said.err.lines().any(|one| one.starts_with(line)), "{line}: {}", said.err);
     }
     assert!(said.err.contains("made a development key"), "{}", said.err);

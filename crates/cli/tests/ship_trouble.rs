@@ -4,8 +4,10 @@
 mod support;
 
 #[path = "../../registry/tests/common/busy.rs"]
+#[allow(unreachable_pub, reason = "it is a library's elsewhere")]
 mod busy;
 #[path = "../../registry/tests/support/disk.rs"]
+#[allow(unreachable_pub, dead_code, reason = "it is a library's elsewhere")]
 mod disk;
 #[path = "../../registry/tests/common/skip.rs"]
 mod skip;

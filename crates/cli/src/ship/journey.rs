@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::Context as _;
-use portolan_agent::config::Config;
+use portolan_agent::config::{Config, Percent};
 use portolan_agent::run::configure;
 use portolan_build::names::Outputs;
 use portolan_core::{Reference, causes};
@@ -75,6 +75,12 @@ async fn prepare<'a>(
     let (file, root, socket) = (&args.agent_config, &args.root, &args.agent.socket);
     let mut config =
         configure(file.as_deref(), root.clone(), socket.clone()).map_err(config_failure)?;
+    if file.is_none() {
+        // When others have filled a disk, an agent keeps room for machines; one disk for one person
+        // is made as long as it fits.
+        config.cache.target_percent = Percent::new(100);
+        config.cache.high_water_percent = Percent::new(100);
+    }
     if global.registries.is_some() {
         config.pull.registries.clone_from(&global.registries);
     }

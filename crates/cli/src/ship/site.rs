@@ -44,10 +44,6 @@ impl Site {
         Ok(site)
     }
 
-    pub(super) fn root(&self) -> &Path {
-        &self.root
-    }
-
     pub(super) fn registry(&self) -> PathBuf {
         self.root.join("registry")
     }
