@@ -9,6 +9,7 @@ use clap::Parser;
 mod bench;
 mod ci;
 mod crds;
+mod docs;
 mod e2e;
 mod fixtures;
 mod fuzz;
@@ -42,6 +43,8 @@ enum Chore {
     Schemas,
     /// Write the checked-in custom resource definitions again
     Crds,
+    /// Write the checked-in reference of commands, resources and metrics again
+    Docs,
 }
 
 /// The repository's root.
@@ -70,5 +73,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Fixtures => fixtures::run(),
         Chore::Schemas => schemas::run(),
         Chore::Crds => crds::run(),
+        Chore::Docs => docs::run(),
     }
 }
