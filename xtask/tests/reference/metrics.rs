@@ -1,6 +1,6 @@
 //! A page of a program's metrics, from what it tells Prometheus.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use super::page::{MARK, cell, settle};
@@ -9,8 +9,8 @@ use super::page::{MARK, cell, settle};
 struct Metric {
     kind: String,
     help: String,
-    /// Names of labels, each with the values that were seen.
-    labels: BTreeMap<String, Vec<String>>,
+    /// Names of labels, each with the values that were seen. Sorted: a program tells them in any order.
+    labels: BTreeMap<String, BTreeSet<String>>,
 }
 
 /// Holds the page of a program against the one in `docs/reference/metrics`. `text` must have a sample of every metric;
@@ -33,9 +33,12 @@ pub(crate) fn check(program: &str, text: &str, open: &[&str]) {
             .labels
             .iter()
             .filter(|(label, _)| *label != "le")
-            .map(|(label, values)| match open.contains(&label.as_str()) {
-                true => format!("`{label}`"),
-                false => format!("`{label}` = {}", values.join(", ")),
+            .map(|(label, values)| {
+                let values: Vec<&str> = values.iter().map(String::as_str).collect();
+                match open.contains(&label.as_str()) {
+                    true => format!("`{label}`"),
+                    false => format!("`{label}` = {}", values.join(", ")),
+                }
             })
             .collect();
         let help = cell(metric.help.trim_end_matches('.'));
@@ -68,10 +71,7 @@ fn read(text: &str) -> BTreeMap<String, Metric> {
         {
             let metric = metrics.get_mut(&current).expect("a type comes before its samples");
             for (label, value) in pairs(labels) {
-                let values = metric.labels.entry(label).or_default();
-                if !values.contains(&value) {
-                    values.push(value);
-                }
+                metric.labels.entry(label).or_default().insert(value);
             }
         }
     }
