@@ -9,6 +9,7 @@ use clap::Parser;
 mod bench;
 mod ci;
 mod crds;
+mod docs;
 mod e2e;
 mod fixtures;
 mod fuzz;
@@ -47,6 +48,8 @@ enum Chore {
     Crds,
     /// Write the checked-in Helm chart again
     Chart,
+    /// Write the checked-in reference of commands, resources and metrics again
+    Docs,
 }
 
 /// The repository's root.
@@ -76,5 +79,6 @@ fn run(chore: Chore) -> anyhow::Result<()> {
         Chore::Schemas => schemas::run(),
         Chore::Image(args) => image::run(&args),
         Chore::Crds | Chore::Chart => crds::run(),
+        Chore::Docs => docs::run(),
     }
 }

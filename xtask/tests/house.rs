@@ -287,15 +287,20 @@ fn tests_by_name() -> BTreeSet<String> {
     names
 }
 
-#[test]
-fn every_promise_names_tests_that_exist() {
-    let spec = read(&root().join("SPEC.md"));
+/// Rows of a paper's tables that begin with `| X1`: how many there are, and which of them name, in the last of their cells, no
+/// test or one that does not exist.
+fn rows_held(paper: &str, letter: char, cells: usize) -> (usize, Vec<String>) {
     let tests = tests_by_name();
     let mut numbers = BTreeSet::new();
     let mut wrong = Vec::new();
-    for line in spec.lines().filter(|line| line.starts_with("| P")) {
-        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
-        let [number, _, named] = cells[..] else { panic!("three cells: {line}") };
+    let numbered = |line: &&str| {
+        let rest = line.strip_prefix("| ").and_then(|rest| rest.strip_prefix(letter));
+        rest.is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    for line in read(&root().join(paper)).lines().filter(numbered) {
+        let found: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(found.len(), cells, "{paper}: {line}");
+        let (number, named) = (found[0], found[cells - 1]);
         if !numbers.insert(number.to_owned()) {
             wrong.push(format!("{number} is there twice"));
         }
@@ -309,8 +314,21 @@ fn every_promise_names_tests_that_exist() {
             }
         }
     }
-    assert!(numbers.len() >= 20, "SPEC.md has lost its promises: {} left", numbers.len());
+    (numbers.len(), wrong)
+}
+
+#[test]
+fn every_promise_names_tests_that_exist() {
+    let (promises, wrong) = rows_held("SPEC.md", 'P', 3);
+    assert!(promises >= 20, "SPEC.md has lost its promises: {promises} left");
     assert!(wrong.is_empty(), "SPEC.md promises what nothing checks:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn every_threat_names_tests_that_exist() {
+    let (threats, wrong) = rows_held("docs/threat-model.md", 'T', 4);
+    assert!(threats >= 50, "the threat model has lost its threats: {threats} left");
+    assert!(wrong.is_empty(), "threats that nothing holds off:\n{}", wrong.join("\n"));
 }
 
 /// Words that only make sense on the machine that wrote them.

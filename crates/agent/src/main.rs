@@ -59,3 +59,18 @@ fn start(args: Args) -> anyhow::Result<()> {
         run::run(config, shutdown).await.map_err(anyhow::Error::new)
     })
 }
+
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/commands.rs"]
+mod commands;
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/page.rs"]
+mod page;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_checked_in_reference_is_what_the_agent_parses() {
+        crate::commands::check(<crate::Args as clap::CommandFactory>::command());
+    }
+}

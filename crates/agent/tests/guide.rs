@@ -8,6 +8,11 @@ use portolan_agent::metrics::Metrics;
 use portolan_agent::reason::Reason;
 use portolan_agent::server::routes;
 
+#[path = "../../../xtask/tests/reference/page.rs"]
+mod page;
+#[path = "../../../xtask/tests/reference/metrics.rs"]
+mod reference;
+
 const GUIDE: &str = include_str!("../../../docs/agent.md");
 
 /// The keys of a section, from the parser's own words about a key that is none.
@@ -59,4 +64,11 @@ fn every_metric_reason_and_call_is_in_the_guide() {
     for route in &routes::ALL {
         assert!(GUIDE.contains(route.path), "{}", route.path);
     }
+}
+
+#[test]
+fn the_checked_in_reference_has_the_metrics_of_the_agent() {
+    let metrics = Metrics::new();
+    metrics.api_request("/healthz", http::StatusCode::OK, std::time::Duration::ZERO);
+    reference::check("portolan-agent", &metrics.encode(), &["code", "route", "version"]);
 }

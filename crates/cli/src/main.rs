@@ -70,3 +70,10 @@ fn run(cli: cli::Cli) -> Result<Exit, Failure> {
     context::start_logging(cli.global.verbose)?;
     cli.run()
 }
+
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/commands.rs"]
+mod commands;
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/page.rs"]
+mod page;

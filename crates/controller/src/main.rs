@@ -192,3 +192,18 @@ fn start(args: Args) -> anyhow::Result<()> {
         Ok(portolan_controller::run(settings, ending).await?)
     })
 }
+
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/commands.rs"]
+mod commands;
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/page.rs"]
+mod page;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_checked_in_reference_is_what_the_controller_parses() {
+        crate::commands::check(<crate::Args as clap::CommandFactory>::command());
+    }
+}

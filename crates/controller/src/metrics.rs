@@ -162,8 +162,22 @@ impl Metrics {
 }
 
 #[cfg(test)]
+#[path = "../../../xtask/tests/reference/page.rs"]
+mod page;
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/metrics.rs"]
+mod reference;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_checked_in_reference_has_the_metrics_of_the_controller() {
+        let metrics = Metrics::new();
+        metrics.shims.set([0; 4], 0);
+        reference::check("portolan-controller", &metrics.text(), &[]);
+    }
 
     #[test]
     fn metrics_have_the_names_that_dashboards_know() {

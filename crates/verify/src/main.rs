@@ -53,3 +53,18 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
         threads => Builder::new_multi_thread().worker_threads(threads).enable_all().build(),
     }
 }
+
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/commands.rs"]
+mod commands;
+#[cfg(test)]
+#[path = "../../../xtask/tests/reference/page.rs"]
+mod page;
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_checked_in_reference_is_what_the_verifier_parses() {
+        crate::commands::check(<crate::Args as clap::CommandFactory>::command());
+    }
+}

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use portolan_verify::server::Config;
 
-use crate::harness::Bench;
+use crate::harness::{Bench, V1};
 
 const GUIDE: &str = include_str!("../../../../docs/verifier.md");
 
@@ -84,6 +84,16 @@ async fn every_metric_of_the_verifier_is_in_the_guide() {
             "docs/verifier.md lacks {name}{total}"
         );
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_checked_in_reference_has_the_metrics_of_the_verifier() {
+    let bench = Bench::new();
+    let verifier = bench.start().await;
+    // Requests to registries are counted from the first one on.
+    verifier.ask(V1, &[&bench.image(":v1")]).await;
+    let (_, text) = verifier.health("/metrics").await;
+    crate::reference::check("portolan-verifier", &text, &["registry_host", "status_code"]);
 }
 
 fn documents(name: &str) -> Vec<serde_json::Value> {

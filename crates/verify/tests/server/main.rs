@@ -8,6 +8,10 @@ mod support;
 #[path = "../notation/mint.rs"]
 #[allow(dead_code, reason = "the tests of envelopes use the rest")]
 mod mint;
+#[path = "../../../../xtask/tests/reference/page.rs"]
+mod page;
+#[path = "../../../../xtask/tests/reference/metrics.rs"]
+mod reference;
 #[path = "../support/mod.rs"]
 mod sigstore;
 
