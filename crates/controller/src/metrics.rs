@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn the_checked_in_reference_has_the_metrics_of_the_controller() {
         let metrics = Metrics::new();
-        metrics.shims.set([0; 4], 0);
+        metrics.shims.set([0; 4], 0, 0);
         reference::check("portolan-controller", &metrics.text(), &[]);
     }
 

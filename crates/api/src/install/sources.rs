@@ -75,6 +75,7 @@ pub(super) const ROWS: &[Row] = &[
         when: When::Always,
         files: &[file!("shims/rbac.yaml"), file!("shims/network.yaml")],
     },
+    Row { of: &[Releases], when: When::Always, files: &[file!("releases/rbac.yaml")] },
     Row {
         of: &[Verify],
         when: When::Always,
@@ -119,8 +120,8 @@ mod tests {
 
     use super::*;
 
-    /// Not applied as they are: generated, examples, or what images are made of.
-    const APART: [&str; 4] = ["chart", "crds", "image", "samples"];
+    /// Not applied as they are: generated, examples, what images are made of, or for who has a Prometheus.
+    const APART: [&str; 5] = ["chart", "crds", "image", "monitoring", "samples"];
 
     fn walk(dir: &Path, below: &str, found: &mut BTreeSet<String>) {
         for entry in std::fs::read_dir(dir).unwrap() {

@@ -5,6 +5,7 @@
 {{- $all := list }}
 {{- if has "build" .Values.components }}{{- $all = append $all "builds" }}{{- end }}
 {{- if has "shims" .Values.components }}{{- $all = append $all "shims" }}{{- end }}
+{{- if has "releases" .Values.components }}{{- $all = append $all "releases" }}{{- end }}
 {{- join "," $all }}
 {{- end }}
 
