@@ -171,7 +171,7 @@ mod tests {
             stages: vec![
                 row(Stage::Build, State::Unchanged, "two images"),
                 row(Stage::Sign, State::Done, "3 signatures"),
-                row(Stage::Verify, State::Failed, "no \u{1b}[2J key"),
+                row(Stage::Resolve, State::Failed, "no \u{1b}[2J key"),
             ],
             seconds: 0.75,
             next: vec!["portolan image inspect x".to_owned()],
