@@ -1,6 +1,6 @@
 //! Gatekeeper, installed from the manifest of its own module. What is changed is what an operator
-//! would: images, how many, and that its webhooks fail closed; and what makes room for others: the
-//! webhooks see only namespaces that ask for it by a label.
+//! would: images, how many, how patient its probes are, and that its webhooks fail closed; and what makes
+//! room for others: the webhooks see only namespaces that ask for it by a label.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -71,6 +71,13 @@ fn adapted(mut object: Value, image: &str, host: Ipv4Addr) -> Value {
             let container = &mut pod["containers"][0];
             container["image"] = json!(image);
             container["imagePullPolicy"] = json!("IfNotPresent");
+            for probe in ["livenessProbe", "readinessProbe"] {
+                // It was ended for answers that took over a second, while pods of builds had both processors;
+                // until it was back, no definition could be written.
+                if let Some(probe) = container.get_mut(probe).and_then(Value::as_object_mut) {
+                    probe.insert("timeoutSeconds".to_owned(), json!(10));
+                }
+            }
             if let Some(args) = container["args"].as_array_mut()
                 && args.iter().any(|arg| arg == "--operation=audit")
             {
@@ -105,7 +112,7 @@ spec:
   template:
     spec:
       containers:
-      - {image: upstream, args: [--operation=audit]}
+      - {image: upstream, args: [--operation=audit], livenessProbe: {periodSeconds: 10}}
 ---
 kind: ValidatingWebhookConfiguration
 webhooks:
@@ -137,6 +144,9 @@ webhooks:
         let pod = &all[1]["spec"]["template"]["spec"];
         assert_eq!(pod["containers"][0]["image"], "registry/ours:1");
         assert_eq!(pod["hostAliases"][0]["ip"], "10.213.0.1");
+        let probe = &pod["containers"][0]["livenessProbe"];
+        assert_eq!(probe, &json!({ "periodSeconds": 10, "timeoutSeconds": 10 }));
+        assert!(pod["containers"][0].get("readinessProbe").is_none(), "none is made");
         assert_eq!(all[1]["spec"]["replicas"], 1);
         assert_eq!(all[0], json!({ "kind": "Secret" }));
     }
