@@ -14,6 +14,7 @@ mod quote;
 pub mod reference;
 pub mod select;
 pub mod suggest;
+pub mod terminal;
 
 pub use digest::{Algorithm, Digest, Hasher};
 pub use hex::hex;

@@ -73,6 +73,24 @@ fn odd_names_come_with_a_warning() {
 }
 
 #[test]
+fn levels_that_nobody_knows_come_with_a_warning() {
+    for (odd, word) in [
+        ("linux/amd64/v9", "amd64 has v1 to v4"),
+        ("linux/x86_64/fast", "\"x86_64/fast\""),
+        ("linux/arm64/v10", "v9.7"),
+        ("linux/arm/v2", "v5 to v8"),
+        ("linux/ppc64le/power3", "power8"),
+    ] {
+        let told = platform(odd).unknown_level().expect(odd).to_string();
+        assert!(told.contains(word), "{told}");
+    }
+    for fine in ["linux/amd64", "linux/amd64/v4", "linux/arm64/9", "linux/armhf", "linux/s390x/z15"]
+    {
+        assert_eq!(platform(fine).unknown_level(), None, "{fine}");
+    }
+}
+
+#[test]
 fn containerds_own_names_lack_ours() {
     for name in ["linux/i686", "linux/armv7l", "linux/ppcle64", "linux/arm/v9"] {
         assert_eq!(containerd::normalise(&platform(name)).to_string(), name);

@@ -407,6 +407,11 @@ fn may_run_covers_every_runtime() {
         "linux/riscv64",
         "linux/riscv64/rva23u64",
         "linux(+gpu)/amd64",
+        "windows(10.0.20348.1)/amd64",
+        "windows(10.0.17763.1)/amd64",
+        // Begins like a version, and is one where numbers are cut to 16 bits.
+        "windows(10.0.203480.9999)/amd64",
+        "windows(10.0.85884.9999)/amd64",
     ];
     let entries: Vec<_> = list.iter().map(|p| entry(p, p)).collect();
     let candidates = of(&entries);
@@ -417,7 +422,7 @@ fn may_run_covers_every_runtime() {
         ("linux/arm64", vec![3, 4, 5, 6]),
         ("linux/arm/v6", vec![5, 6]),
         ("linux/riscv64", vec![8, 9]),
-        ("windows(10.0.20348)/amd64", vec![7]),
+        ("windows(10.0.20348)/amd64", vec![7, 11, 13, 14]),
         ("linux/s390x", vec![]),
     ] {
         let might = may_run(&candidates, &named(host));

@@ -800,7 +800,18 @@ async fn a_web_page_is_no_referrers_api_and_trouble_is_not_an_empty_list() {
         false => reply(404, &[], ""),
     })
     .await;
-    assert!(anonymous(&page).referrers(&subject().digest, None).await.unwrap().is_empty());
+    // Who decides by what is not there is not told that nothing is.
+    for wanted in [None, Some("application/vnd.a")] {
+        let error = anonymous(&page).referrers(&subject().digest, wanted).await.unwrap_err();
+        assert!(matches!(error.failure(), Failure::NoReferrers { .. }), "{error}");
+        assert_eq!(error.class(), ErrorClass::Transport);
+        assert!(error.to_string().contains("text/html"), "{error}");
+    }
+    let error = anonymous(&page).referring(&subject().digest, 9).await.unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Transport);
+    let none = serve(|_| reply(404, &[], "")).await;
+    assert!(anonymous(&none).referrers(&subject().digest, None).await.unwrap().is_empty());
+    assert!(anonymous(&none).referring(&subject().digest, 9).await.unwrap().is_empty());
     let broken = serve(|seen| match seen.path.contains("/referrers/") {
         true => reply(404, &[], ""),
         false => reply(403, &[], ""),
@@ -808,4 +819,58 @@ async fn a_web_page_is_no_referrers_api_and_trouble_is_not_an_empty_list() {
     .await;
     let error = anonymous(&broken).referrers(&subject().digest, None).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Denied);
+}
+
+/// Who gave a page has the API: what is missing then is trouble, and no old list under the tag counts.
+#[tokio::test]
+async fn a_list_of_referrers_whose_second_page_is_gone_is_an_error() {
+    let entry = |content: &[u8]| {
+        let mut entry = Descriptor::of(media_type::OCI_MANIFEST, content);
+        entry.artifact_type = Some("application/vnd.a".to_owned());
+        entry
+    };
+    let (page, old) = (Index::new(vec![entry(b"1")]), Index::new(vec![entry(b"old")]));
+    let (page, old) = (page.to_vec(), old.to_vec());
+    let registry = serve(move |seen| {
+        let next = [("content-type", media_type::OCI_INDEX), ("link", "<?page=2>; rel=\"next\"")];
+        match (seen.path.contains("/referrers/"), seen.query.contains("page=2")) {
+            (true, false) => reply(200, &next, page.clone()),
+            (true, true) => reply(404, &[], ""),
+            (false, _) => reply(200, &next[..1], old.clone()),
+        }
+    })
+    .await;
+    let remote = anonymous(&registry);
+    for wanted in [None, Some("application/vnd.a")] {
+        let error = remote.referrers(&subject().digest, wanted).await.unwrap_err();
+        assert!(matches!(error.failure(), Failure::LostPage { read: 1 }), "{error}");
+        assert_eq!(error.class(), ErrorClass::Transport, "it is no word that there is nothing");
+    }
+    assert!(remote.referring(&subject().digest, 9).await.is_err());
+}
+
+/// A page in the place of the API neither keeps a deletion from the list under the tag nor makes one.
+#[tokio::test]
+async fn deleting_behind_a_web_page_makes_no_list() {
+    let bytes = referrer("application/vnd.a", "one");
+    let (digest, written) = (Digest::sha256(&bytes), Arc::new(AtomicUsize::new(0)));
+    let seen_writes = Arc::clone(&written);
+    let registry = serve(move |seen| {
+        let html = [("content-type", "text/html")];
+        match (seen.method.as_str(), seen.path.contains("/referrers/")) {
+            (_, true) => reply(200, &html, "<html>"),
+            ("PUT", _) => {
+                seen_writes.fetch_add(1, Ordering::Relaxed);
+                reply(201, &[], "")
+            }
+            ("DELETE", _) => reply(202, &[], ""),
+            _ if seen.path.ends_with(&digest.to_string()) => {
+                reply(200, &[("content-type", media_type::OCI_MANIFEST)], bytes.clone())
+            }
+            _ => reply(404, &[], ""),
+        }
+    })
+    .await;
+    anonymous(&registry).delete_manifest(&digest).await.unwrap();
+    assert_eq!(written.load(Ordering::Relaxed), 0);
 }

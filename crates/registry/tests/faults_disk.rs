@@ -10,6 +10,7 @@ use std::time::Duration;
 use portolan_core::Digest;
 use portolan_registry::ErrorClass::{BadInput, Local, NotFound};
 use portolan_registry::copy::{CopyOptions, copy};
+use portolan_registry::layout::Layout;
 use portolan_registry::progress::Silent;
 
 use support::disk::Mount;
@@ -41,6 +42,28 @@ async fn a_disk_that_is_full() {
     let server = FaultServer::holding(&third);
     plain_copy(&server.reference(":v1"), &to).await.unwrap();
     layouts::assert_holds(&dir, &third);
+}
+
+/// Not everybody stops at the first error: a library that tries on must not get a name for half of it.
+#[test]
+fn content_that_was_half_written_gets_no_name() {
+    use std::io::Write as _;
+    let Some(disk) = Mount::tmpfs(1024 * 1024) else { return };
+    let dir = disk.join("layout");
+    let layout = Layout::create(&dir).unwrap();
+    let before = layouts::snapshot(&dir);
+
+    let mut made = layout.new_blob().unwrap();
+    assert!(made.write_all(&vec![1; 3_000_000]).is_err());
+    assert!(made.write_all(b"").is_ok() && made.write_all(b"on").is_err());
+    let error = made.keep().unwrap_err();
+    assert_eq!(error.class(), Local, "{error}");
+    assert!(error.to_string().contains("no room to write"), "{error}");
+
+    let mut named = layout.blob_writer(Digest::sha256(b""), None).unwrap();
+    assert!(named.write(&vec![1; 3_000_000]).is_err());
+    assert!(named.commit().is_err(), "none of it was counted, and it is not empty");
+    assert_eq!(layouts::snapshot(&dir), before);
 }
 
 #[tokio::test]

@@ -105,6 +105,58 @@ fn a_blob_exists_when_it_is_whole_and_not_before() {
 }
 
 #[test]
+fn content_that_is_being_made_gets_its_name_at_the_end() {
+    use std::io::Write as _;
+    let (_dir, layout) = new();
+    let digest = Digest::sha256(b"0123456789");
+    for again in [false, true] {
+        let mut blob = layout.new_blob().unwrap();
+        blob.write_all(b"01234").unwrap();
+        blob.write_all(b"56789").unwrap();
+        assert_eq!(layout.blob_size(&digest).unwrap().is_some(), again, "not before it is kept");
+        assert_eq!(blob.keep().unwrap(), (digest, 10));
+        assert_eq!(layout.blob_size(&digest).unwrap(), Some(10));
+    }
+    let mut left = layout.new_blob().unwrap();
+    left.write_all(b"half").unwrap();
+    drop(left);
+    assert_eq!(layout.blob_size(&Digest::sha256(b"half")).unwrap(), None);
+    assert_eq!(files(&layout.dir().join(".portolan/tmp")), 0);
+}
+
+/// A collection takes the same content away again and again while it is made anew.
+#[test]
+fn content_that_goes_while_it_is_made_again_is_there_at_the_end() {
+    use std::io::Write as _;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let (dir, layout) = new();
+    let digest = layout.put_blob(b"0123456789").unwrap();
+    let (name, other) =
+        (layout.dir().join("blobs/sha256").join(digest.hex()), dir.path().join("other"));
+    std::fs::rename(&name, &other).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let _ = std::fs::hard_link(&other, &name);
+                let _ = std::fs::remove_file(&name);
+            }
+        });
+        let kept: Vec<_> = (0..1000)
+            .map(|_| {
+                let mut blob = layout.new_blob().unwrap();
+                blob.write_all(b"0123456789").unwrap();
+                blob.keep()
+            })
+            .collect();
+        done.store(true, Ordering::Relaxed);
+        for one in kept {
+            assert_eq!(one.unwrap(), (digest, 10));
+        }
+    });
+}
+
+#[test]
 fn wrong_short_and_long_content_leaves_nothing() {
     let (_dir, layout) = new();
     let digest = Digest::sha256(b"0123456789");

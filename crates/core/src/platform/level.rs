@@ -68,6 +68,38 @@ impl Platform {
     }
 }
 
+/// A variant that is no level of its architecture, as far as is known here. It may be a mistake, or of a processor that is
+/// newer than this program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("no level {found:?} is known: {known}; it is taken as it is written")]
+pub struct UnknownLevel {
+    /// As it was written.
+    pub found: String,
+    /// What there is.
+    pub known: &'static str,
+}
+
+impl Platform {
+    /// Whether the variant is none that is known, of an architecture that has levels.
+    pub fn unknown_level(&self) -> Option<UnknownLevel> {
+        let normal = self.normalised();
+        let level = Level::of(&normal);
+        let known = match (normal.architecture.as_str(), level) {
+            ("amd64", Some(Level::Amd64(1..=4)))
+            | ("arm" | "arm64" | "riscv64", Some(_))
+            | ("ppc64le", Some(Level::Ppc64le(8..=11))) => return None,
+            ("amd64", _) => "amd64 has v1 to v4",
+            ("arm", _) => "arm has v5 to v8",
+            ("arm64", _) => "arm64 has v8 to v8.9 and v9 to v9.7",
+            ("ppc64le", _) => "ppc64le has power8 to power11",
+            ("riscv64", _) => "riscv64 has rva20u64, rva22u64 and rva23u64",
+            _ => return None,
+        };
+        let variant = self.variant.as_deref().unwrap_or_default();
+        Some(UnknownLevel { found: format!("{}/{variant}", self.architecture), known })
+    }
+}
+
 impl Level {
     /// The level that `platform` names. No variant is the baseline of the architecture; none for
     /// architectures without levels and for variants that have no place in the order.

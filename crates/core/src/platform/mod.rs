@@ -25,7 +25,7 @@ pub(crate) mod windows;
 use serde::{Deserialize, Serialize};
 
 pub use host::{HostPlatform, Support};
-pub use level::Level;
+pub use level::{Level, UnknownLevel};
 pub use normalise::NormaliseWarning;
 pub use parse::ParsePlatformError;
 pub use partial::PartialPlatform;

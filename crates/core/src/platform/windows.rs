@@ -23,6 +23,13 @@ impl Version {
     }
 }
 
+/// Whether some runtime might take it that a container made for version `image` runs on a host of
+/// version `host`. A version that cannot be read counts: runtimes compare only how it begins, or cut
+/// its numbers to size, and `10.0.203480` or `10.0.85884` is then the same as `10.0.20348`.
+pub(crate) fn may_fit(host: Option<&str>, image: Option<&str>) -> bool {
+    fits(host, image) || image.is_some_and(|image| Version::parse(image).is_none())
+}
+
 /// Whether a container made for version `image` runs on a host of version `host`.
 ///
 /// Before Server 2022 the builds must be equal. From there on a host runs containers back to the

@@ -86,7 +86,7 @@ fn runs_somewhere(wanted: &PartialPlatform, image: &Platform) -> bool {
     let fits = shares_architecture(&machine, image)
         || containerd::fallbacks(&machine).iter().any(|one| containerd::matches(one, image));
     fits && (machine.os != "windows"
-        || windows::fits(machine.os_version.as_deref(), image.os_version.as_deref()))
+        || windows::may_fit(machine.os_version.as_deref(), image.os_version.as_deref()))
 }
 
 /// The same for half a platform in an index, whose empty half may be anything.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use ::http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
 use ::http::{HeaderMap, Method};
@@ -150,6 +151,26 @@ struct Flow {
     ends_surely: bool,
 }
 
+/// The next piece of an answer; from a server that sends nothing for so long none will come.
+pub(super) async fn piece(
+    response: &mut Response,
+    limit: Duration,
+    moved: u64,
+) -> Result<Option<Bytes>, Failure> {
+    match tokio::time::timeout(limit, response.chunk()).await {
+        Ok(Ok(piece)) => Ok(piece),
+        Ok(Err(error)) => Err(connection_failure(&authority(response.url()), error)),
+        Err(_) => Err(Failure::Stalled { limit, moved, attempts: 1 }),
+    }
+}
+
+/// Takes away what is known already, as far as it is in this piece.
+pub(super) fn skip(bytes: &mut Bytes, known: &mut u64) {
+    let here = usize::try_from(*known).unwrap_or(usize::MAX).min(bytes.len());
+    *known -= here as u64;
+    bytes.advance(here);
+}
+
 impl Download {
     async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         loop {
@@ -158,14 +179,14 @@ impl Download {
                 continue;
             };
             let limit = self.shared.settings.host(&self.sources[0].host).limits.stall_timeout;
-            let failure = match tokio::time::timeout(limit, flow.response.chunk()).await {
-                Ok(Ok(Some(bytes))) => {
+            let failure = match piece(&mut flow.response, limit, self.received).await {
+                Ok(Some(bytes)) => {
                     match self.take(bytes).map_err(|failure| self.error(failure))? {
                         Some(bytes) => return Ok(Some(bytes)),
                         None => continue,
                     }
                 }
-                Ok(Ok(None)) if self.received < self.descriptor.size => {
+                Ok(None) if self.received < self.descriptor.size => {
                     let ends_surely = flow.ends_surely;
                     let short = self.size_failure(self.received, false);
                     if ends_surely {
@@ -173,11 +194,10 @@ impl Download {
                     }
                     short
                 }
-                Ok(Ok(None)) => return self.finish().map_err(|failure| self.error(failure)),
+                Ok(None) => return self.finish().map_err(|failure| self.error(failure)),
                 // All is there and checked; how the connection ends does not matter.
-                _ if matches!(self.check, Check::Passed) => return Ok(None),
-                Ok(Err(error)) => connection_failure(&authority(flow.response.url()), error),
-                Err(_) => Failure::Stalled { limit, moved: self.received, attempts: 1 },
+                Err(_) if matches!(self.check, Check::Passed) => return Ok(None),
+                Err(failure) => failure,
             };
             self.flow = None;
             self.cut(failure).await?;
@@ -187,9 +207,7 @@ impl Download {
     /// Takes a piece in; none when all of it was known already.
     fn take(&mut self, mut bytes: Bytes) -> Result<Option<Bytes>, Failure> {
         let flow = self.flow.as_mut().expect("pieces come from a flow");
-        let known = usize::try_from(flow.skip).unwrap_or(usize::MAX).min(bytes.len());
-        flow.skip -= known as u64;
-        bytes.advance(known);
+        skip(&mut bytes, &mut flow.skip);
         if bytes.is_empty() {
             return Ok(None);
         }

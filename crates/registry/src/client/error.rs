@@ -185,6 +185,20 @@ pub enum Failure {
         /// The host of the next page.
         to: String,
     },
+    /// A page that the one before names is not there.
+    #[error("the list breaks off after {read} pages: the next one is not there; try again")]
+    LostPage {
+        /// Pages that were there.
+        read: usize,
+    },
+    /// A success that is no list of referrers.
+    #[error(
+        "what came with success is {media_type:?} and no list of referrers; something that answers everything stands before the registry, or the registry should answer 404 where it has no referrers API"
+    )]
+    NoReferrers {
+        /// What it says it is, shortened.
+        media_type: String,
+    },
     /// More pages or entries than can be meant.
     #[error("the list does not end after {pages} pages and {entries} entries")]
     EndlessList {
@@ -368,6 +382,9 @@ impl Failure {
             | Self::Stalled { .. }
             | Self::InsecureRedirect { .. }
             | Self::TooManyRedirects { .. }
+            // What answers here is not the registry, or not all of it: it says nothing of the image.
+            | Self::LostPage { .. }
+            | Self::NoReferrers { .. }
             | Self::NoRoom { .. }
             | Self::LostRace { .. } => ErrorClass::Transport,
             Self::Credentials { source, .. } => source.class(),

@@ -6,12 +6,13 @@ use std::sync::Arc;
 
 use ::http::Method;
 use ::http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
-use bytes::{Buf as _, Bytes};
+use bytes::Bytes;
 use reqwest::Response;
 use url::Url;
 
+use super::download::{piece, skip};
 use super::error::Failure;
-use super::http::{Access, Call, Endpoint, authority, connection_failure, header, judge};
+use super::http::{Access, Call, Endpoint, authority, header, judge};
 use super::retry::Retries;
 use super::settings::Limits;
 use super::{Client, Shared};
@@ -96,19 +97,18 @@ impl FileDownload {
                 continue;
             };
             let limit = self.shared.settings.host(&self.endpoint.host).limits.stall_timeout;
-            let failure = match tokio::time::timeout(limit, flow.response.chunk()).await {
-                Ok(Ok(Some(bytes))) => match self.take(bytes)? {
+            let failure = match piece(&mut flow.response, limit, self.received).await {
+                Ok(Some(bytes)) => match self.take(bytes)? {
                     Some(bytes) => return Ok(Some(FilePiece::Bytes(bytes))),
                     None => continue,
                 },
-                Ok(Ok(None)) => match flow.whole {
+                Ok(None) => match flow.whole {
                     Some(whole) if whole != self.received => {
                         Failure::Size { expected: whole, actual: self.received, more: false }
                     }
                     _ => return Ok(None),
                 },
-                Ok(Err(error)) => connection_failure(&authority(flow.response.url()), error),
-                Err(_) => Failure::Stalled { limit, moved: self.received, attempts: 1 },
+                Err(failure) => failure,
             };
             self.flow = None;
             self.cut(failure).await?;
@@ -117,9 +117,7 @@ impl FileDownload {
 
     fn take(&mut self, mut bytes: Bytes) -> Result<Option<Bytes>, Failure> {
         let flow = self.flow.as_mut().expect("pieces come from a flow");
-        let known = usize::try_from(flow.skip).unwrap_or(usize::MAX).min(bytes.len());
-        flow.skip -= known as u64;
-        bytes.advance(known);
+        skip(&mut bytes, &mut flow.skip);
         self.received += bytes.len() as u64;
         if self.received > self.limit {
             return Err(self.too_large());

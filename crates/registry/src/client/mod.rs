@@ -53,6 +53,7 @@ pub use download::BlobStream;
 pub use error::{ClientError, Failure};
 pub use file::{FileDownload, FilePiece};
 pub use login::LoginCheck;
+pub use retry::jitter;
 pub use room::Room;
 pub use secret::Secret;
 pub use settings::{

@@ -38,6 +38,11 @@ impl Pages {
         self.next.take()
     }
 
+    /// How many pages were read.
+    pub(super) fn read(&self) -> usize {
+        self.pages
+    }
+
     /// Notes a page with `entries` entries and where the list goes on. Only within the same origin: the
     /// next page is asked for with the same credentials and believed as much.
     pub(super) fn turn(

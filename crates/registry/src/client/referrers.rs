@@ -22,9 +22,13 @@ impl Remote {
     /// Everything that refers to `subject`, or only what is of `artifact_type`.
     ///
     /// Asked is the referrers API, all its pages; what the registry did not filter is filtered here.
-    /// A registry without that API (404, or an answer that is no index) keeps the list, if anyone
-    /// wrote it, under the tag of [`Digest::referrers_tag`]. Entries that do not tell their artifact
-    /// type, as some writers and registries leave it out, are looked up.
+    /// A registry without that API keeps the list, if anyone wrote it, under the tag of
+    /// [`Digest::referrers_tag`]. Entries that do not tell their artifact type, as some writers and
+    /// registries leave it out, are looked up.
+    ///
+    /// Who asks decides by what is not there: nothing attached is nothing needed. So only a 404 says
+    /// that there is no API, as the protocol has it; a success that is no list (a gateway's page) is
+    /// an error.
     ///
     /// # How safe writing the list under a tag is
     ///
@@ -53,6 +57,7 @@ impl Remote {
     /// The digests of all that is on either list: the registry's own, and the one under a tag, which
     /// some writers keep although there is an API, and which registries then do not read. Nothing is
     /// looked up, and reading ends soon after `limit` are found: a set larger than that is not all.
+    /// Errors are those of [`Remote::referrers`].
     pub async fn referring(
         &self,
         subject: &Digest,
@@ -79,8 +84,8 @@ impl Remote {
             self.referrers_by_api(endpoint, subject, None, limit),
             self.list_under_tag(endpoint, subject),
         )?;
-        let digests = |list: Vec<Descriptor>| list.into_iter().map(|entry| entry.digest);
-        Ok(digests(by_api.unwrap_or_default()).chain(digests(by_tag)).collect())
+        let entries = by_api.into_iter().flatten().chain(by_tag);
+        Ok(entries.map(|entry| entry.digest).collect())
     }
 
     async fn referrers_from(
@@ -95,8 +100,7 @@ impl Remote {
         }
     }
 
-    /// None when the registry has no referrers API. No page is asked for when there are more than
-    /// `limit` already.
+    /// None where there is no such API. No page is asked for when there are more than `limit` already.
     async fn referrers_by_api(
         &self,
         endpoint: &Endpoint,
@@ -115,8 +119,15 @@ impl Remote {
             let call =
                 Call::new(Method::GET, url, Access::Pull).header(ACCEPT, media_type::OCI_INDEX);
             let answer = self.shared.exchange(endpoint, &call, MAX_MANIFEST_BYTES).await?;
-            if answer.status == 404 || !is_list(&answer) {
-                return Ok(None);
+            match (answer.status, pages.read()) {
+                (404, 0) => return Ok(None),
+                // Who gave a page has the API. What is left is not asked of the tag, whose list may be
+                // an old one.
+                (404, read) => return Err(Failure::LostPage { read }),
+                _ => {}
+            }
+            if !is_list(&answer) {
+                return Err(Failure::NoReferrers { media_type: declared(&answer) });
             }
             let answer = answer.success()?;
             let entries = entries(&answer)?;
@@ -213,7 +224,11 @@ impl Remote {
         }
     }
 
-    /// Whether the registry itself keeps lists of referrers.
+    /// Whether the registry itself keeps lists of referrers, for who takes an entry off a list.
+    ///
+    /// Here a page is no API, unlike to who reads: the worst that follows is a look at the list under
+    /// the tag. Taking off never makes a list, and what was deleted belongs on none. An error would
+    /// only come too late, when the manifest is gone and cannot be deleted again.
     pub(super) async fn has_referrers_api(&self, subject: &Digest) -> Result<bool, ClientError> {
         let step = Step::ListReferrers(*subject);
         let url = self.upstream.url(&format!("referrers/{subject}"));
@@ -229,10 +244,10 @@ impl Remote {
 }
 
 /// A success that is not of the type of an index comes from something that answers everything with
-/// 200 (a web page, a proxy) and has no referrers API.
+/// 200: a web page, a proxy.
 fn is_list(answer: &Answer) -> bool {
-    let declared = answer.header("content-type").map(headers::media_type).unwrap_or_default();
-    !answer.is_success() || declared == media_type::OCI_INDEX || declared == "application/json"
+    let kind = answer.header("content-type").map(headers::media_type).unwrap_or_default();
+    !answer.is_success() || [media_type::OCI_INDEX, "application/json"].contains(&&*kind)
 }
 
 fn entries(answer: &Answer) -> Result<Vec<Descriptor>, Failure> {
@@ -240,8 +255,13 @@ fn entries(answer: &Answer) -> Result<Vec<Descriptor>, Failure> {
         Document::Index(index) => Ok(index.manifests),
         Document::Manifest(_) => Err(Failure::Header {
             name: "Content-Type",
-            value: answer.header("content-type").unwrap_or_default().chars().take(120).collect(),
+            value: declared(answer),
             problem: "does not fit the manifest that came with it",
         }),
     }
+}
+
+/// The type of the answer, shortened.
+fn declared(answer: &Answer) -> String {
+    answer.header("content-type").unwrap_or_default().chars().take(120).collect()
 }

@@ -49,7 +49,7 @@ pub(super) fn delay(
 
 /// A number from 0 to 1 that differs each time. Without a random source waits are not spread, which
 /// harms nobody.
-pub(super) fn jitter() -> f64 {
+pub fn jitter() -> f64 {
     f64::from(getrandom::u32().unwrap_or(u32::MAX / 2)) / f64::from(u32::MAX)
 }
 

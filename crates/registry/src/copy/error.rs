@@ -6,7 +6,7 @@ use super::MAX_REFERRER_DEPTH;
 use super::graph::{MAX_DEPTH, MAX_MANIFEST_TOTAL, MAX_MANIFESTS};
 use crate::ErrorClass;
 use crate::client::ClientError;
-use crate::images::{ImageError, ResolveError};
+use crate::images::{EntryError, ImageError, ResolveError};
 use crate::layout::LayoutError;
 
 /// Why an image was not copied. The destination's tag has not moved, and what is there already
@@ -109,18 +109,9 @@ pub enum CopyError {
         /// As listed.
         media_type: String,
     },
-    /// An index and its entry disagree on what the entry is.
-    #[error(
-        "the index lists {digest} as {listed:?}, but it is {found:?}; the index is damaged or forged"
-    )]
-    OtherKind {
-        /// The entry.
-        digest: Digest,
-        /// As listed.
-        listed: String,
-        /// As it is.
-        found: String,
-    },
+    /// An index and its entry disagree.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
 }
 
 impl CopyError {
@@ -139,7 +130,7 @@ impl CopyError {
             | Self::ManifestsTooLarge { .. }
             | Self::TwoSizes { .. }
             | Self::EntryType { .. }
-            | Self::OtherKind { .. }
+            | Self::Entry(_)
             | Self::ReferrersTooDeep { .. } => Some(ErrorClass::BadInput),
         }
     }

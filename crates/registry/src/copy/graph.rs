@@ -6,12 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use futures_util::future::FutureExt as _;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use portolan_core::manifest::Document;
 use portolan_core::{Descriptor, Digest, Target, media_type};
 
 use super::CopyError;
 use crate::client::Fetched;
-use crate::images::Place;
+use crate::images::{Place, check_entry};
 
 /// Indexes within indexes are followed as deep as when one entry is chosen.
 pub use portolan_core::select::MAX_DEPTH;
@@ -157,23 +156,12 @@ impl Graph {
 
 /// Reads one entry of an index and holds it to what the index says of it.
 pub(super) async fn fetch(place: Place, entry: Descriptor) -> Result<Fetched, CopyError> {
-    let Descriptor { digest, media_type, size, .. } = entry;
-    if !media_type::is_index(&media_type) && !media_type::is_manifest(&media_type) {
+    if !media_type::is_index(&entry.media_type) && !media_type::is_manifest(&entry.media_type) {
+        let Descriptor { digest, media_type, .. } = entry;
         return Err(CopyError::EntryType { digest, media_type });
     }
-    let fetched = place.manifest(&Target::Digest(digest)).await.map_err(CopyError::Read)?;
-    let found = fetched.descriptor.size;
-    if found != size {
-        return Err(CopyError::TwoSizes { digest, first: size, second: found });
-    }
-    let agrees = match &fetched.document {
-        Document::Index(_) => media_type::is_index(&media_type),
-        Document::Manifest(_) => media_type::is_manifest(&media_type),
-    };
-    if !agrees {
-        let found = fetched.document.media_type().to_owned();
-        return Err(CopyError::OtherKind { digest, listed: media_type, found });
-    }
+    let fetched = place.manifest(&Target::Digest(entry.digest)).await.map_err(CopyError::Read)?;
+    check_entry(&entry, &fetched)?;
     Ok(fetched)
 }
 
@@ -187,7 +175,7 @@ fn is_foreign(blob: &Descriptor) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use portolan_core::{Index, Manifest};
+    use portolan_core::{Document, Index, Manifest};
 
     use super::*;
 

@@ -4,6 +4,7 @@ use portolan_core::Digest;
 use portolan_core::manifest::{ParseConfigError, ParseManifestError};
 use portolan_core::select::NoMatch;
 
+use super::EntryError;
 use crate::ErrorClass;
 use crate::client::ClientError;
 use crate::layout::LayoutError;
@@ -77,18 +78,9 @@ pub enum ResolveError {
         #[source]
         source: ParseConfigError,
     },
-    /// An index and its entry disagree on what the entry is.
-    #[error(
-        "the index lists {digest} as {listed:?}, but it is {found:?}; the index is damaged or forged"
-    )]
-    OtherKind {
-        /// The entry.
-        digest: Digest,
-        /// As listed.
-        listed: String,
-        /// As it is.
-        found: String,
-    },
+    /// An index and its entry disagree.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
 }
 
 impl ResolveError {
@@ -97,7 +89,7 @@ impl ResolveError {
         match self {
             Self::Read(source) => Some(source.class()),
             Self::NoMatch { .. } => None,
-            Self::Config { .. } | Self::OtherKind { .. } => Some(ErrorClass::BadInput),
+            Self::Config { .. } | Self::Entry(_) => Some(ErrorClass::BadInput),
         }
     }
 }

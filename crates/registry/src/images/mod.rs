@@ -2,6 +2,7 @@
 //! on disk. What reads or writes images asks a [`Place`] and need not know which it is.
 
 mod blob;
+mod entry;
 mod error;
 mod platform;
 
@@ -14,6 +15,7 @@ use portolan_core::{Descriptor, Digest, Reference, Tag, Target};
 
 pub use blob::BlobBytes;
 pub(crate) use blob::LayoutSource;
+pub use entry::{EntryError, check_entry};
 pub use error::{ImageError, ResolveError};
 pub use platform::{Resolved, candidates, resolve_platform};
 

@@ -5,7 +5,7 @@ use portolan_core::platform::HostPlatform;
 use portolan_core::select::{Candidates, Question, Selection, select};
 use portolan_core::{Descriptor, Document, Manifest, Platform, Target, media_type};
 
-use super::{Place, ResolveError};
+use super::{Place, ResolveError, check_entry};
 use crate::client::Fetched;
 
 /// What a reference was, and what of it a host runs.
@@ -58,20 +58,13 @@ pub async fn candidates(place: &Place, top: &Fetched) -> Result<Candidates, Reso
         let (Question::Index(entry) | Question::Platform(entry)) = &question;
         let target = Target::Digest(entry.digest);
         let fetched = place.manifest(&target).await.map_err(ResolveError::Read)?;
-        match (&question, &fetched.document) {
-            (Question::Index(entry), Document::Index(index)) => {
-                candidates.answer_index(&entry.digest, index);
-            }
-            (Question::Platform(entry), Document::Manifest(manifest)) => {
+        // What is asked follows from the type listed, so what is there is of the kind that was asked for.
+        check_entry(entry, &fetched)?;
+        match &fetched.document {
+            Document::Index(index) => candidates.answer_index(&entry.digest, index),
+            Document::Manifest(manifest) => {
                 let platform = manifest_platform(place, manifest).await?;
                 candidates.answer_platform(&entry.digest, platform);
-            }
-            (_, other) => {
-                return Err(ResolveError::OtherKind {
-                    digest: entry.digest,
-                    listed: entry.media_type.clone(),
-                    found: other.media_type().to_owned(),
-                });
             }
         }
     }

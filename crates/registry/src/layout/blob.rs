@@ -9,7 +9,7 @@ use portolan_core::{Algorithm, Digest, Hasher};
 use rustix::fs::{Advice, fadvise};
 
 use super::{Layout, LayoutError};
-use crate::durable::{self, TempFile};
+use crate::durable::{self, DurableError, TempFile};
 
 /// After this many bytes the kernel is asked to start writing them out, so that the fsync at the
 /// end finds little left to do. Smaller windows cost system calls, larger ones leave more for
@@ -44,15 +44,13 @@ impl Layout {
         digest: Digest,
         size: Option<u64>,
     ) -> Result<BlobWriter, LayoutError> {
-        Ok(BlobWriter {
-            temp: TempFile::create(&self.temp_dir())?,
-            hasher: Hasher::new(digest.algorithm()),
-            target: self.blob_path(&digest),
-            digest,
-            size,
-            written: 0,
-            flushed: 0,
-        })
+        let draft = Draft::new(self, digest.algorithm())?;
+        Ok(BlobWriter { draft, target: self.blob_path(&digest), digest, size })
+    }
+
+    /// Starts writing content that is being made, whose SHA-256 digest shows when all of it is there.
+    pub fn new_blob(&self) -> Result<NewBlob, LayoutError> {
+        Ok(NewBlob { draft: Draft::new(self, Algorithm::Sha256)?, layout: self.clone() })
     }
 
     /// Stores small content under its SHA-256 digest.
@@ -168,41 +166,33 @@ impl Layout {
 /// [`BlobWriter::commit`] gives it its name; dropping it removes it.
 #[derive(Debug)]
 pub struct BlobWriter {
-    temp: TempFile,
-    hasher: Hasher,
+    draft: Draft,
     digest: Digest,
     target: PathBuf,
     size: Option<u64>,
-    written: u64,
-    flushed: u64,
 }
 
 impl BlobWriter {
     /// Takes the next bytes. Refuses what goes beyond the announced size.
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), LayoutError> {
-        let after = self.written + bytes.len() as u64;
+        let after = self.draft.written + bytes.len() as u64;
         if let Some(size) = self.size.filter(|size| after > *size) {
             return Err(LayoutError::TooLong { digest: self.digest, size });
         }
-        self.temp.write(bytes)?;
-        self.hasher.update(bytes);
-        self.written = after;
-        if self.written - self.flushed >= WRITEBACK_WINDOW {
-            self.start_writeback();
-        }
-        Ok(())
+        self.draft.write(bytes)
     }
 
     /// How many bytes were taken.
     pub fn written(&self) -> u64 {
-        self.written
+        self.draft.written
     }
 
     /// Checks size and digest, makes the content durable and gives it its name.
     ///
     /// Waits for the disk: call it on a blocking thread while other blobs flow.
     pub fn commit(self) -> Result<(), LayoutError> {
-        let Self { temp, hasher, digest, target, size, written, .. } = self;
+        let Self { draft, digest, target, size } = self;
+        let Made { temp, hasher, written } = draft.made()?;
         if let Some(size) = size.filter(|size| written != *size) {
             return Err(LayoutError::TooShort { digest, size, written });
         }
@@ -215,6 +205,96 @@ impl BlobWriter {
         }
         Ok(temp.rename(&target)?)
     }
+}
+
+/// Content on its way in that nobody has named yet: written once, hashed as it is written.
+///
+/// [`NewBlob::keep`] gives it its name; dropping it removes it.
+#[derive(Debug)]
+pub struct NewBlob {
+    draft: Draft,
+    layout: Layout,
+}
+
+impl NewBlob {
+    /// Makes the content durable under the digest that it came to have, and says that and its size.
+    pub fn keep(self) -> Result<(Digest, u64), LayoutError> {
+        let Self { draft, layout } = self;
+        let Made { temp, hasher, written } = draft.made()?;
+        let digest = hasher.finish();
+        if layout.blob_size(&digest)? == Some(written) {
+            match layout.touch_blob(&digest) {
+                // Collected since: what was just written takes its place.
+                Err(LayoutError::BlobNotFound { .. }) => {}
+                touched => return touched.map(|()| (digest, written)),
+            }
+        }
+        let target = layout.blob_path(&digest);
+        layout.make_room(&target)?;
+        temp.rename(&target)?;
+        Ok((digest, written))
+    }
+}
+
+impl io::Write for NewBlob {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.draft.write(bytes).map_err(io::Error::other)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A file without its name yet, and what is known of its bytes.
+#[derive(Debug)]
+struct Draft {
+    temp: TempFile,
+    hasher: Hasher,
+    written: u64,
+    flushed: u64,
+    /// How a write failed. Some of its bytes may be there, and neither hashed nor counted.
+    torn: Option<io::ErrorKind>,
+}
+
+/// A draft that is whole.
+struct Made {
+    temp: TempFile,
+    hasher: Hasher,
+    written: u64,
+}
+
+impl Draft {
+    fn new(layout: &Layout, algorithm: Algorithm) -> Result<Self, LayoutError> {
+        let temp = TempFile::create(&layout.temp_dir())?;
+        Ok(Self { temp, hasher: Hasher::new(algorithm), written: 0, flushed: 0, torn: None })
+    }
+
+    /// All of it, for who gives it a name. Not everybody stops at the first error: what goes through
+    /// [`io::Write`] may come from a library that tries on.
+    fn made(self) -> Result<Made, LayoutError> {
+        self.whole()?;
+        let Self { temp, hasher, written, .. } = self;
+        Ok(Made { temp, hasher, written })
+    }
+
+    fn whole(&self) -> Result<(), LayoutError> {
+        let Some(kind) = self.torn else { return Ok(()) };
+        let why = io::Error::new(kind, "a write failed before, so it is not whole");
+        Err(LayoutError::io("go on with", self.temp.path(), why))
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> Result<(), LayoutError> {
+        self.whole()?;
+        self.temp.write(bytes).inspect_err(|error| self.torn = Some(kind(error)))?;
+        self.hasher.update(bytes);
+        self.written += bytes.len() as u64;
+        if self.written - self.flushed >= WRITEBACK_WINDOW {
+            self.start_writeback();
+        }
+        Ok(())
+    }
 
     /// Advice, not a demand: on Linux "not needed soon" starts writing dirty pages out without
     /// waiting for them. Failure costs only time.
@@ -222,5 +302,12 @@ impl BlobWriter {
         let length = std::num::NonZeroU64::new(self.written - self.flushed);
         let _ = fadvise(self.temp.file(), self.flushed, length, Advice::DontNeed);
         self.flushed = self.written;
+    }
+}
+
+fn kind(error: &DurableError) -> io::ErrorKind {
+    match error {
+        DurableError::Io { source, .. } => source.kind(),
+        _ => io::ErrorKind::Other,
     }
 }

@@ -31,7 +31,7 @@ use portolan_core::{Descriptor, Digest, Tag, Target};
 
 use crate::durable;
 
-pub use blob::BlobWriter;
+pub use blob::{BlobWriter, NewBlob};
 pub use error::LayoutError;
 pub use gc::{Collected, Garbage, GarbageOptions};
 

@@ -20,6 +20,17 @@ pub enum LoginsForm {
     DockerCfg,
 }
 
+impl LoginsForm {
+    /// How a Secret of a cluster holds logins, by its type, and under which key; none where it is of another type.
+    pub fn of_secret(kind: Option<&str>) -> Option<(Self, &'static str)> {
+        match kind? {
+            "kubernetes.io/dockerconfigjson" => Some((Self::DockerConfigJson, ".dockerconfigjson")),
+            "kubernetes.io/dockercfg" => Some((Self::DockerCfg, ".dockercfg")),
+            _ => None,
+        }
+    }
+}
+
 /// Logins, as they were given.
 pub struct Logins {
     file: ConfigFile,

@@ -35,23 +35,52 @@ pub struct FilterError {
     source: tracing_subscriber::filter::ParseError,
 }
 
+/// What is logged where nobody says what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Usual {
+    /// What goes wrong. No filter has to be read for it, which takes longer than a short command.
+    Trouble,
+    /// This, in the words of tracing's filters.
+    Filter(String),
+}
+
 /// Starts logging, once for the process. Where nobody says what, it is what `program` does, by the
 /// name of its library, and what goes wrong elsewhere.
 pub fn start_logging(program: &'static str, format: LogFormat) -> Result<(), FilterError> {
+    let usual = format!("warn,{program}=info,{HERE}=info");
+    start_logging_as(program, Usual::Filter(usual), format)
+}
+
+/// The same with another answer for where nobody says what.
+pub fn start_logging_as(
+    program: &'static str,
+    usual: Usual,
+    format: LogFormat,
+) -> Result<(), FilterError> {
     let wanted = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
-    let filter = filter(program, wanted)?;
     let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colour);
+    let wanted = match (wanted, usual) {
+        (Some(wanted), _) | (None, Usual::Filter(wanted)) => wanted,
+        (None, Usual::Trouble) => {
+            let lines = lines.with_max_level(tracing::Level::WARN);
+            match format {
+                LogFormat::Text => lines.init(),
+                LogFormat::Json => lines.event_format(Json).init(),
+            }
+            return Ok(());
+        }
+    };
+    let lines = lines.with_env_filter(filter(program, wanted)?);
     match format {
-        LogFormat::Text => builder.with_ansi(colour).init(),
-        LogFormat::Json => builder.event_format(Json).init(),
+        LogFormat::Text => lines.init(),
+        LogFormat::Json => lines.event_format(Json).init(),
     }
     Ok(())
 }
 
-fn filter(program: &'static str, wanted: Option<String>) -> Result<EnvFilter, FilterError> {
-    let wanted = wanted.unwrap_or_else(|| format!("warn,{program}=info,{HERE}=info"));
+fn filter(program: &'static str, wanted: String) -> Result<EnvFilter, FilterError> {
     EnvFilter::builder().parse(wanted).map_err(|source| FilterError { program, source })
 }
 
@@ -140,10 +169,9 @@ mod tests {
 
     #[test]
     fn what_is_no_filter_is_said_with_one_that_is() {
-        let error = filter("portolan_agent", Some("portolan_agent=loud".to_owned())).unwrap_err();
+        let error = filter("portolan_agent", "portolan_agent=loud".to_owned()).unwrap_err();
         assert!(error.to_string().contains("portolan_agent=debug"), "{error}");
-        let usual = filter("portolan_agent", None).unwrap().to_string();
-        assert!(usual.contains("portolan_agent=info") && usual.contains("warn"), "{usual}");
+        filter("portolan_agent", "warn,portolan_agent=info".to_owned()).unwrap();
     }
 
     #[test]
