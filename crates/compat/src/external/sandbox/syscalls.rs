@@ -39,6 +39,12 @@ const TIOCLINUX: u64 = 0x541c;
 const EPERM: u32 = 1;
 const ENOSYS: u32 = 38;
 
+/// Of arm64 with musl the crate `libc` knows it not; the number is that of the kernel's common table.
+#[cfg(target_arch = "aarch64")]
+const KEXEC_FILE_LOAD: i64 = 294;
+#[cfg(not(target_arch = "aarch64"))]
+const KEXEC_FILE_LOAD: i64 = libc::SYS_kexec_file_load;
+
 /// Never needed, by kind.
 const DENIED: &[i64] = &[
     // The network, in every family.
@@ -86,7 +92,7 @@ const DENIED: &[i64] = &[
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
-    libc::SYS_kexec_file_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
