@@ -107,7 +107,8 @@ pub fn of(kind: &str) -> Option<&'static Definition> {
 /// Takes the descriptions out of what Kubernetes itself describes. With them a Build is larger
 /// than what `kubectl apply` can keep in an annotation, and `kubectl explain pod.spec` has them.
 fn shorten(schema: &mut Value) {
-    if let Some(properties) = schema["properties"].as_object_mut() {
+    // By `get_mut`: to index what is not there would write a null into the definition.
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
         for (name, property) in properties {
             match FOREIGN.contains(&name.as_str()) {
                 true => strip(property),
@@ -244,6 +245,7 @@ mod tests {
         let free = ["x-kubernetes-int-or-string", "x-kubernetes-preserve-unknown-fields"];
         let typed = fields.contains_key("type") || free.iter().any(|key| fields.contains_key(*key));
         assert!(typed, "{path} has no type: {schema}");
+        assert!(fields.values().all(|value| !value.is_null()), "{path} says null: {schema}");
         for key in ["oneOf", "anyOf", "allOf"] {
             assert!(!fields.contains_key(key), "{path} has {key}: {schema}");
         }

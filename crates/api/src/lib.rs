@@ -14,6 +14,7 @@
 //! | `definitions` | the custom resource definitions, as they are installed |
 //! | `install` | every object that a cluster gets, and the Helm chart of them |
 //! | `upgrade` | what a cluster would lose by another definition |
+//! | `upstream` | controllers of others that do the same work |
 //! | `document` | resources from YAML and JSON files, with what a cluster would refuse or drop |
 
 #![warn(missing_docs)]
@@ -34,6 +35,7 @@ pub mod reason;
 pub mod release;
 pub mod shim;
 pub mod upgrade;
+pub mod upstream;
 
 pub use k8s_openapi;
 pub use kube_core::{Duration, ObjectMeta, ResourceExt};

@@ -33,6 +33,8 @@ reasons! {
     ClusterBuildStrategyNotFound,
     /// A strategy of no known kind.
     UnknownBuildStrategyKind,
+    /// The same, of a Build that a BuildRun brings with it.
+    UnknownStrategyKind,
     /// A BuildRun's Build is missing.
     BuildNotFound,
     /// A name that is no label value.

@@ -287,20 +287,30 @@ fn a_value_is_one_or_a_list() {
     assert_eq!((list.values, list.single.value), (Some(vec![]), None));
 }
 
-#[test]
-fn the_proposals_shims_are_read_as_they_stand() {
-    let path = format!("{}/../../fixtures/shim/proposal.yaml", env!("CARGO_MANIFEST_DIR"));
+/// Shims of a file, each as it is read and as it is written.
+fn shims_as_they_stand(file: &str, count: usize) {
+    let path = format!("{}/../../fixtures/shim/{file}", env!("CARGO_MANIFEST_DIR"));
     let bytes = std::fs::read(path).unwrap();
     let shims = document::read(&bytes).unwrap();
     let text = String::from_utf8(bytes).unwrap();
     let written: Vec<Value> = serde_yaml_ng::Deserializer::from_str(&text)
         .map(|document| serde::Deserialize::deserialize(document).unwrap())
         .collect();
-    assert_eq!(written.len(), 3);
+    assert_eq!((shims.len(), written.len()), (count, count));
     for (shim, written) in shims.iter().zip(written) {
         let Resource::Shim(shim) = shim else { panic!("{shim:?}") };
         assert_eq!(json!(shim)["spec"], written["spec"], "every field survives");
     }
+}
+
+#[test]
+fn the_proposals_shims_are_read_as_they_stand() {
+    shims_as_they_stand("proposal.yaml", 3);
+}
+
+#[test]
+fn shims_as_projects_publish_them_are_read_as_they_stand() {
+    shims_as_they_stand("published.yaml", 2);
 }
 
 /// A Shim with one thing in another place.

@@ -8,11 +8,13 @@
 //! | `options` | components, namespaces, what an installation is like |
 //! | `sources` | the manifests, and which component each is for |
 //! | `place` | everywhere an object says a namespace |
-//! | `settings` | images, replicas, what the controller serves |
+//! | `settings` | images, replicas, what the controller serves, which ConfigMaps are the operator's |
+//! | `agent` | what agents do, and where on nodes |
 //! | `trust` | the verifier's certificate, policy, and who may ask it |
 //! | `order` | what is applied before what |
 //! | `chart` | the same as a Helm chart |
 
+mod agent;
 mod chart;
 mod options;
 mod order;
@@ -28,8 +30,9 @@ use std::collections::BTreeSet;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
+pub use agent::is_agent_root;
 pub use chart::{CHART_DIR, files as chart_files};
-pub use options::{Action, Component, Gate, InstallError, Namespace, Options, Trust};
+pub use options::{Action, Agent, Component, Gate, InstallError, Namespace, Options, Trust};
 pub use sources::NOBODY;
 
 use crate::definitions;
@@ -45,6 +48,10 @@ const COMPONENT_LABEL: &str = "app.kubernetes.io/component";
 pub const NAMESPACE: &str = "portolan-system";
 /// Where Jobs of nodes run if nothing else is said.
 pub const SHIM_NAMESPACE: &str = "portolan-shims";
+/// Where agents run if nothing else is said.
+pub const AGENT_NAMESPACE: &str = "portolan-nodes";
+/// Where agents keep what they keep, on nodes, if nothing else is said.
+pub const AGENT_ROOT: &str = "/var/lib/portolan";
 
 /// An object, and what it is installed for.
 #[derive(Debug, Clone)]
@@ -59,9 +66,7 @@ struct Piece {
 
 /// Everything to apply, in order. Applied again, it changes nothing.
 pub fn objects(options: &Options) -> Result<Vec<Value>, InstallError> {
-    if options.namespace == options.shim_namespace {
-        return Err(InstallError::Shared { text: options.namespace.0.clone() });
-    }
+    options.distinct()?;
     let mut all = crds(options);
     let pieces = pieces(options, |row| options.has(row))?;
     all.extend(pieces.into_iter().map(|piece| piece.object));
@@ -79,6 +84,7 @@ fn pieces(options: &Options, has: impl Fn(&Row) -> bool) -> Result<Vec<Piece>, I
             for mut object in documents(source.text).map_err(wrong)? {
                 place::place(&mut object, options);
                 settings::set(&mut object, options);
+                agent::set(&mut object, options).map_err(wrong)?;
                 trust::set(&mut object, options).map_err(wrong)?;
                 label(&mut object, &options.version);
                 let of = match component(&object) {
@@ -112,19 +118,26 @@ pub fn crds(options: &Options) -> Vec<Value> {
 }
 
 /// What to delete, in order: what asks first, so that nothing asks who is gone. Definitions go with every object of
-/// theirs, so they stay unless that is wanted.
+/// theirs, so they stay unless that is wanted; and so does what a component that is not named may need, too.
 pub fn leavings(
     options: &Options,
     with_crds: bool,
     with_namespaces: bool,
 ) -> Result<Vec<Value>, InstallError> {
-    let mut all = objects(options)?;
+    options.distinct()?;
+    let mut options = options.clone();
+    // What was given when it was installed is not said at the end; what is not there is passed over.
+    options.trust.gatekeeper_ca.get_or_insert_default();
+    let staying: BTreeSet<_> =
+        Component::available().difference(&options.components).copied().collect();
+    let mut all = if with_crds { crds(&options) } else { Vec::new() };
+    // Of every component, for only then is it known who shares what.
+    let pieces = pieces(&options, |_| true)?.into_iter();
+    let gone = pieces.filter(|one| one.of.is_disjoint(&staying) && options.may_have(one.when));
+    all.extend(gone.map(|piece| piece.object));
+    all.retain(|object| with_namespaces || object["kind"] != "Namespace");
+    all.sort_by_key(order::rank);
     all.reverse();
-    all.retain(|object| match object["kind"].as_str() {
-        Some("CustomResourceDefinition") => with_crds,
-        Some("Namespace") => with_namespaces,
-        _ => true,
-    });
     Ok(all)
 }
 
@@ -149,8 +162,15 @@ fn is_wanted(object: &Value, options: &Options) -> bool {
         ("ConfigMap", name) if name == "portolan-policy" => {
             !options.upgrade || !trust.policy.is_empty()
         }
+        // Flags are repeated with every upgrade, so what they say of settings is told and not put there.
+        ("ConfigMap", name) if options.upgrade && holds_settings(name) => false,
         _ => component(object).is_none_or(|one| options.components.contains(&one)),
     }
+}
+
+/// Whether it holds settings of a program, which are the operator's once it runs.
+fn holds_settings(name: &Value) -> bool {
+    name.as_str().is_some_and(|name| settings::MAPS.contains(&name))
 }
 
 /// What an object is called among all of a cluster.

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
 
 use super::sources::{self, ROWS, Row, When};
-use super::{NAMESPACE, SHIM_NAMESPACE};
+use super::{AGENT_NAMESPACE, AGENT_ROOT, NAMESPACE, SHIM_NAMESPACE};
 use crate::definitions;
+use crate::names::is_dns_label;
 
 /// The image without its tag.
 const REPOSITORY: &str = "ghcr.io/portolan-dev/portolan";
@@ -89,13 +90,7 @@ impl FromStr for Namespace {
     type Err = InstallError;
 
     fn from_str(text: &str) -> Result<Self, InstallError> {
-        let ends = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
-        let inner = |c: char| ends(c) || c == '-';
-        let is_label = (1..=63).contains(&text.len())
-            && text.chars().all(inner)
-            && text.starts_with(ends)
-            && text.ends_with(ends);
-        match (is_label, TAKEN.contains(&text)) {
+        match (is_dns_label(text), TAKEN.contains(&text)) {
             (true, false) => Ok(Self(text.to_owned())),
             (true, true) => Err(InstallError::Taken { text: text.to_owned() }),
             (false, _) => Err(InstallError::Namespace { text: text.to_owned() }),
@@ -149,6 +144,19 @@ pub struct Trust {
     pub gatekeeper_ca: Option<String>,
 }
 
+/// What agents on nodes do.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    /// Where they run.
+    pub namespace: Namespace,
+    /// Where they keep what they keep, on nodes.
+    pub root: String,
+    /// Keep pods away from nodes whose image cache has no room.
+    pub taint: bool,
+    /// Publish what nodes are as labels.
+    pub labels: bool,
+}
+
 /// What an installation is like.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -164,6 +172,8 @@ pub struct Options {
     pub replicas: Option<u16>,
     /// Of the verifier.
     pub trust: Trust,
+    /// Of agents.
+    pub agent: Agent,
     /// The cluster has it already: leave out what was only there until somebody filled it in.
     pub upgrade: bool,
     /// What the label says.
@@ -186,6 +196,12 @@ impl Options {
                 policy: BTreeMap::new(),
                 gatekeeper_ca: None,
             },
+            agent: Agent {
+                namespace: Namespace(AGENT_NAMESPACE.to_owned()),
+                root: AGENT_ROOT.to_owned(),
+                taint: false,
+                labels: false,
+            },
             upgrade: false,
             version: version.to_owned(),
         }
@@ -200,7 +216,29 @@ impl Options {
                 When::Gatekeeper => gatekeeper,
                 When::Pin => gatekeeper && self.trust.pin,
                 When::Webhook => !gatekeeper,
+                When::Nodes => self.agent.taint || self.agent.labels,
             }
+    }
+
+    /// Whether it may be there, whatever was said when it was installed. Kinds of Gatekeeper are not known where
+    /// somebody else asks, and to be told of them there would be an error.
+    pub(super) fn may_have(&self, when: When) -> bool {
+        match when {
+            When::Gatekeeper | When::Pin => self.trust.gate == Gate::Gatekeeper,
+            When::Always | When::Webhook | When::Nodes => true,
+        }
+    }
+
+    /// Who may make pods in some of the namespaces owns every node, so they are not those of others.
+    pub(super) fn distinct(&self) -> Result<(), InstallError> {
+        let namespaces = [&self.namespace, &self.shim_namespace, &self.agent.namespace];
+        let distinct: BTreeSet<_> = namespaces.iter().map(|one| one.as_str()).collect();
+        match distinct.len() < namespaces.len() {
+            true => {
+                Err(InstallError::Shared { text: namespaces.map(Namespace::as_str).join(", ") })
+            }
+            false => Ok(()),
+        }
     }
 }
 
@@ -227,12 +265,12 @@ pub enum InstallError {
         /// What was said.
         text: String,
     },
-    /// Namespaces of programs and of root's Jobs.
+    /// Namespaces of programs, of root's Jobs and of agents.
     #[error(
-        "{text} cannot be both --namespace and --shim-namespace: who may make pods in the second owns every node"
+        "--namespace, --shim-namespace and --agent-namespace are three, not {text}: who may make pods in one of the last two owns every node"
     )]
     Shared {
-        /// The one name.
+        /// The three names.
         text: String,
     },
     /// What is shipped is broken: a mistake of ours.

@@ -9,7 +9,12 @@ pub(super) fn rank(object: &Value) -> u8 {
     match (group, object["kind"].as_str().unwrap_or_default()) {
         ("", "Namespace") => 0,
         ("apiextensions.k8s.io", _) => 1,
-        ("", "ServiceAccount") => 2,
+        // What holds an account to its own comes before what the account may.
+        ("", "ServiceAccount")
+        | (
+            "admissionregistration.k8s.io",
+            "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding",
+        ) => 2,
         ("rbac.authorization.k8s.io", "ClusterRole" | "Role") => 3,
         ("rbac.authorization.k8s.io", _) => 4,
         ("", "Secret" | "ConfigMap") => 5,

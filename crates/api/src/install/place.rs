@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{NAMESPACE, Options, SHIM_NAMESPACE};
+use super::{AGENT_NAMESPACE, NAMESPACE, Options, SHIM_NAMESPACE};
 
 /// Puts the installation's namespaces in the place of the shipped ones.
 pub(super) fn place(object: &mut Value, options: &Options) {
@@ -10,6 +10,7 @@ pub(super) fn place(object: &mut Value, options: &Options) {
         let to = match value.as_str() {
             Some(NAMESPACE) => &options.namespace.0,
             Some(SHIM_NAMESPACE) => &options.shim_namespace.0,
+            Some(AGENT_NAMESPACE) => &options.agent.namespace.0,
             _ => return,
         };
         *value = json!(to);
@@ -28,6 +29,17 @@ pub(super) fn place(object: &mut Value, options: &Options) {
                 service.into_iter().for_each(moved);
                 let terms = each(webhook, "/namespaceSelector/matchExpressions");
                 terms.flat_map(|one| each(one, "/values")).for_each(moved);
+            }
+        }
+        "ValidatingAdmissionPolicy" => {
+            for condition in each(object, "/spec/matchConditions") {
+                // The account that it is about, within a text.
+                let expression = &mut condition["expression"];
+                let text = expression.as_str().unwrap_or_default();
+                let account = |namespace: &str| format!("system:serviceaccount:{namespace}:");
+                let moved =
+                    text.replace(&account(AGENT_NAMESPACE), &account(&options.agent.namespace.0));
+                *expression = json!(moved);
             }
         }
         "PortolanVerifiedImages" | "Assign" => {

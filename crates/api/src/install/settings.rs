@@ -1,9 +1,14 @@
-//! Images, replicas, and what the controller serves.
+//! Images, replicas, what the controller serves, and which objects are the operator's own.
 
 use serde_json::{Value, json};
 
+use super::agent::AGENT;
 use super::place::each;
+use super::trust::VERIFIER;
 use super::{Component, Options};
+
+/// ConfigMaps with settings of programs: shipped once, the operator's from then on.
+pub(super) const MAPS: [&str; 3] = ["portolan-controller", VERIFIER, AGENT];
 
 /// The beginning of every image that an installation has to name.
 const PLACEHOLDER: &str = "registry.invalid/";

@@ -2,7 +2,7 @@
 //!
 //! A new file is a new line here; a test walks `deploy/` and says what is missing.
 
-use super::Component::{self, Build, Releases, Shims, Verify};
+use super::Component::{self, Agent, Build, Releases, Shims, Verify};
 
 /// One file, as it is.
 #[derive(Debug, Clone, Copy)]
@@ -32,6 +32,8 @@ pub(super) enum When {
     Pin,
     /// The API server asks the verifier itself.
     Webhook,
+    /// Agents change more of their nodes than conditions.
+    Nodes,
 }
 
 macro_rules! file {
@@ -95,6 +97,17 @@ pub(super) const ROWS: &[Row] = &[
             file!("gatekeeper/constraint.yaml"),
         ],
     },
+    Row {
+        of: &[Agent],
+        when: When::Always,
+        files: &[
+            file!("agent/agent.yaml"),
+            file!("agent/rbac.yaml"),
+            file!("agent/policy.yaml"),
+            file!("agent/network.yaml"),
+        ],
+    },
+    Row { of: &[Agent], when: When::Nodes, files: &[file!("agent/nodes.yaml")] },
     Row { of: &[Verify], when: When::Pin, files: &[file!("gatekeeper/mutation.yaml")] },
     Row { of: &[Verify], when: When::Webhook, files: &[file!("verifier/webhook.yaml")] },
 ];

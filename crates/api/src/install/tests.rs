@@ -68,7 +68,9 @@ fn what_is_named_comes_before_what_names_it() {
 fn another_namespace_is_another_namespace_everywhere() {
     let mut options = Options::new(VERSION);
     options.namespace = "images".parse().unwrap();
-    options.shim_namespace = "images-nodes".parse().unwrap();
+    options.shim_namespace = "images-shims".parse().unwrap();
+    options.agent.namespace = "images-nodes".parse().unwrap();
+    options.agent.taint = true;
     for (gate, pin) in [(Gate::Gatekeeper, true), (Gate::Webhook, false)] {
         options.trust.gate = gate;
         options.trust.pin = pin;
@@ -79,6 +81,7 @@ fn another_namespace_is_another_namespace_everywhere() {
             let text = object.to_string();
             assert!(!text.contains("portolan-system"), "{text}");
             assert!(!text.contains("portolan-shims"), "{text}");
+            assert!(!text.contains("portolan-nodes"), "{text}");
         }
     }
 }
@@ -98,6 +101,9 @@ fn namespaces_of_others_and_one_for_both_are_refused() {
         let error = text.parse::<Namespace>().unwrap_err().to_string();
         assert!(error.contains(word), "{text}: {error}");
     }
+    let mut options = Options::new(VERSION);
+    options.agent.namespace = options.shim_namespace.clone();
+    assert!(objects(&options).unwrap_err().to_string().contains("owns every node"));
     let mut options = Options::new(VERSION);
     options.shim_namespace = options.namespace.clone();
     assert!(objects(&options).unwrap_err().to_string().contains("owns every node"));
@@ -132,6 +138,51 @@ fn a_component_brings_what_it_needs_and_no_rights_of_others() {
         let serve = env.as_array().unwrap().iter().find(|one| one["name"] == "PORTOLAN_SERVE");
         assert_eq!(serve.unwrap()["value"], served);
     }
+}
+
+/// What agents on nodes may, and where: nothing more than was asked for.
+#[test]
+fn agents_get_the_rights_that_were_asked_for_and_one_folder_of_the_node() {
+    let mut options = options(&[Component::Agent]);
+    let toml = |all: &[Value]| -> toml_edit::DocumentMut {
+        let map = find(all, "ConfigMap", "portolan-agent").unwrap();
+        map["data"]["agent.toml"].as_str().unwrap().parse().unwrap()
+    };
+    let bare = objects(&options).unwrap();
+    assert!(find(&bare, "ClusterRole", "portolan-agent-nodes").is_none());
+    assert!(find(&bare, "Deployment", "portolan-controller").is_none());
+    assert!(!kinds(&bare).contains(&"CustomResourceDefinition"));
+    let config = toml(&bare);
+    assert_eq!(config["report"]["node"]["taint"].as_bool(), Some(false));
+    assert_eq!(config["prefetch"]["releases"].as_bool(), Some(false), "there are none");
+    // What holds an account to its own is there before what the account may.
+    let kinds = kinds(&bare);
+    let at = |kind: &str| kinds.iter().position(|one| *one == kind).unwrap();
+    assert!(at("ValidatingAdmissionPolicyBinding") < at("ClusterRoleBinding"));
+    options.components.insert(Component::Releases);
+    options.agent.labels = true;
+    options.agent.root = "/mnt/images".to_owned();
+    let all = objects(&options).unwrap();
+    assert!(find(&all, "ClusterRoleBinding", "portolan-agent-nodes").is_some());
+    let config = toml(&all);
+    assert_eq!(config["report"]["node"]["labels"].as_bool(), Some(true));
+    assert_eq!(config["report"]["node"]["taint"].as_bool(), Some(false));
+    assert_eq!(config["prefetch"]["releases"].as_bool(), Some(true));
+    assert_eq!(config["root"].as_str(), Some("/var/lib/portolan"), "as the pod sees it");
+    let set = find(&all, "DaemonSet", "portolan-agent").unwrap();
+    let pod = &set["spec"]["template"]["spec"];
+    assert_eq!(pod["containers"][0]["image"], options.image);
+    let folders: Vec<_> = pod["volumes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|one| one.pointer("/hostPath/path")?.as_str())
+        .collect();
+    assert_eq!(folders, ["/mnt/images"]);
+    // A right that may have been given is taken away by who does not know of it.
+    options.agent.labels = false;
+    let gone = leavings(&options, false, true).unwrap();
+    assert!(find(&gone, "ClusterRole", "portolan-agent-nodes").is_some());
 }
 
 #[test]
@@ -237,6 +288,7 @@ fn nothing_is_refused_until_somebody_says_so_and_an_upgrade_puts_nothing_back() 
     let next = objects(&options).unwrap();
     assert_eq!(action(&next), None, "whatever it is, it stays");
     assert!(find(&next, "ConfigMap", "portolan-policy").is_none());
+    assert!(find(&next, "ConfigMap", "portolan-verifier").is_none(), "settings are the operator's");
     let provider = find(&next, "Provider", "portolan-verifier").unwrap();
     assert!(provider["spec"].get("caBundle").is_none(), "it is the verifier's now");
     options.trust.action = Some(Action::Deny);
@@ -247,16 +299,126 @@ fn nothing_is_refused_until_somebody_says_so_and_an_upgrade_puts_nothing_back() 
     assert_eq!(policy["data"], json!({"policy.yaml": "version: 1"}));
 }
 
+/// Flags are repeated with every upgrade, and what the operator made of a file is lost with the file.
+#[test]
+fn an_upgrade_leaves_the_settings_of_programs_alone_whatever_is_repeated() {
+    let mut options = Options::new(VERSION);
+    options.agent.taint = true;
+    options.agent.labels = true;
+    options.trust.gatekeeper_ca = Some("PEM".to_owned());
+    let settings = |options: &Options| {
+        let all = objects(options).unwrap();
+        let names = ["portolan-controller", "portolan-verifier", "portolan-agent", "gatekeeper-ca"];
+        names.map(|name| find(&all, "ConfigMap", name).is_some())
+    };
+    assert_eq!(settings(&options), [true; 4]);
+    options.upgrade = true;
+    assert_eq!(settings(&options), [false, false, false, true], "only what nobody edits");
+    let all = objects(&options).unwrap();
+    assert!(
+        find(&all, "ClusterRole", "portolan-agent-nodes").is_some(),
+        "what it has to be able to"
+    );
+}
+
 #[test]
 fn what_is_left_behind_is_deleted_backwards_and_definitions_only_when_asked() {
     let options = Options::new(VERSION);
-    let all = objects(&options).unwrap();
+    // Whatever may have been installed, also what nobody says any more.
+    let mut most = options.clone();
+    most.trust.gatekeeper_ca = Some(String::new());
+    most.trust.pin = true;
+    most.agent.taint = true;
+    let all = objects(&most).unwrap();
     let gone = leavings(&options, true, true).unwrap();
-    let mut reversed = all.clone();
+    // A webhook that fails closed, and whose verifier is gone, would refuse every pod.
+    let (first, rest) = gone.split_first().unwrap();
+    assert_eq!(first["kind"], "ValidatingWebhookConfiguration", "what asks goes first");
+    let names = |all: &[Value]| all.iter().map(|one| json!(identity(one))).collect::<Vec<_>>();
+    let mut reversed = names(&all);
     reversed.reverse();
-    assert_eq!(gone, reversed);
+    assert_eq!(names(rest), reversed);
     let kept = leavings(&options, false, false).unwrap();
-    let kinds = kinds(&kept);
-    assert!(!kinds.contains(&"CustomResourceDefinition") && !kinds.contains(&"Namespace"));
-    assert_eq!(kinds.first(), Some(&"PortolanVerifiedImages"), "what asks goes first");
+    let left = kinds(&kept);
+    assert!(!left.contains(&"CustomResourceDefinition") && !left.contains(&"Namespace"));
+    assert_eq!(left[1..4], ["Assign", "Assign", "PortolanVerifiedImages"]);
+    // A cluster without Gatekeeper does not know its kinds.
+    let mut webhook = options.clone();
+    webhook.trust.gate = Gate::Webhook;
+    let gone = leavings(&webhook, true, true).unwrap();
+    assert_eq!(gone[0], *first);
+    assert!(gone.iter().all(|one| !one["apiVersion"].as_str().unwrap().contains("gatekeeper.sh")));
+}
+
+#[test]
+fn what_other_components_share_stays_until_all_of_them_go() {
+    let gone = |components: &[Component]| leavings(&options(components), true, true).unwrap();
+    let controller = ("Deployment", "portolan-controller");
+    let settings = ("ConfigMap", "portolan-controller");
+    let namespace = ("Namespace", NAMESPACE);
+    let has = |all: &[Value], (kind, name): (&str, &str)| find(all, kind, name).is_some();
+    let releases = gone(&[Component::Releases]);
+    assert!(has(&releases, ("ClusterRole", "portolan-controller-releases")));
+    assert!(has(&releases, ("CustomResourceDefinition", "releases.portolan.dev")));
+    for shared in [controller, settings, namespace, ("ServiceAccount", "portolan-controller")] {
+        assert!(!has(&releases, shared), "{shared:?}");
+    }
+    // The verifier is in the same namespace.
+    let controlled = gone(&[Component::Build, Component::Shims, Component::Releases]);
+    assert!(has(&controlled, controller) && has(&controlled, settings));
+    assert!(has(&controlled, ("Namespace", SHIM_NAMESPACE)) && !has(&controlled, namespace));
+    let verify = gone(&[Component::Verify]);
+    assert!(has(&verify, ("Deployment", "portolan-verifier")) && !has(&verify, namespace));
+    assert!(has(&gone(&[Component::Agent]), ("Namespace", AGENT_NAMESPACE)));
+    assert!(has(&gone(&Component::ALL), controller) && has(&gone(&Component::ALL), namespace));
+}
+
+#[test]
+fn agents_get_a_folder_of_nodes_and_neither_the_root_nor_one_of_the_system() {
+    for path in [
+        "/var/lib/portolan",
+        "/var/lib/x/y",
+        "/var/./lib//x/",
+        "/mnt",
+        "/srv//images/",
+        "/variable",
+        "/tmp/images",
+        "/opt/x",
+        "/home/user/images",
+        "/optional",
+        "/devices/x",
+        "/library",
+        "/data/etc",
+    ] {
+        assert!(is_agent_root(path), "{path}");
+    }
+    for path in [
+        "",
+        "images",
+        "/",
+        "//",
+        "/.",
+        "/a/../etc",
+        "//etc/",
+        "/./var",
+        "/var",
+        "/var/lib",
+        "/var//lib/",
+        "/opt",
+        "/opt/",
+        "/root",
+        "/tmp",
+        "/home",
+        "/home/user",
+    ] {
+        assert!(!is_agent_root(path), "{path}");
+    }
+    // All of it, to the last file.
+    let system = "bin boot dev etc lib lib64 proc run sbin sys usr var/run var/lock";
+    for one in system.split(' ') {
+        for below in ["", "/", "/x", "/./x", "/x/y/z", "/\n"] {
+            let path = format!("/{one}{below}");
+            assert!(!is_agent_root(&path), "{path:?}");
+        }
+    }
 }

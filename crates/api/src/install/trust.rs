@@ -9,7 +9,7 @@ use toml_edit::{Array, DocumentMut, Item, Table, value};
 
 use super::{Action, NOBODY, Options};
 
-const VERIFIER: &str = "portolan-verifier";
+pub(super) const VERIFIER: &str = "portolan-verifier";
 
 pub(super) fn set(object: &mut Value, options: &Options) -> Result<(), String> {
     let kind = object["kind"].as_str().unwrap_or_default().to_owned();

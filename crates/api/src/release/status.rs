@@ -157,7 +157,7 @@ pub struct Past {
     /// When it was resolved.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resolved_at: Option<Time>,
-    /// When another took its place.
+    /// When another took its place, or it was no longer Ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replaced_at: Option<Time>,
     /// What each platform ran.
