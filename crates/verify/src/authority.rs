@@ -25,6 +25,15 @@ pub enum Judgement {
     Refused(Refusal),
 }
 
+impl From<Result<Accepted, Refusal>> for Judgement {
+    fn from(decided: Result<Accepted, Refusal>) -> Self {
+        match decided {
+            Ok(accepted) => Self::Accepted(accepted),
+            Err(refusal) => Self::Refused(refusal),
+        }
+    }
+}
+
 /// Evidence that counts.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Accepted {

@@ -12,6 +12,7 @@ pub mod contract;
 pub mod cosign;
 pub mod decision;
 pub mod evidence;
+mod judges;
 pub mod key;
 pub mod notation;
 pub mod pod;

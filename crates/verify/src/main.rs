@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Parser;
-use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
+use portolan_registry::serving::program::{LogFormat, end, end_on_signals, start_logging};
 use portolan_verify::server::{self, Config};
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::sync::CancellationToken;
@@ -18,22 +18,15 @@ use tokio_util::sync::CancellationToken;
 )]
 struct Args {
     /// The configuration
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "PORTOLAN_CONFIG")]
     config: PathBuf,
     /// How a line of the log looks
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, env = "PORTOLAN_LOG_FORMAT")]
     log_format: LogFormat,
 }
 
-#[allow(clippy::print_stderr, reason = "the last words of a program")]
 fn main() -> ExitCode {
-    match start(&Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {}", portolan_core::causes::chain(&*error));
-            ExitCode::FAILURE
-        }
-    }
+    end(start(&Args::parse()))
 }
 
 fn start(args: &Args) -> anyhow::Result<()> {
@@ -56,15 +49,4 @@ fn runtime(threads: usize) -> std::io::Result<Runtime> {
 
 #[cfg(test)]
 #[path = "../../../xtask/tests/reference/commands.rs"]
-mod commands;
-#[cfg(test)]
-#[path = "../../../xtask/tests/reference/page.rs"]
-mod page;
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_checked_in_reference_is_what_the_verifier_parses() {
-        crate::commands::check(<crate::Args as clap::CommandFactory>::command());
-    }
-}
+mod reference;

@@ -1,4 +1,8 @@
 //! An answer in the shape that templates for Ratify 1 read, with what they do not know beside it.
+//!
+//! Yes or no stands in every answer under both names, Ratify 1's and Ratify 2's, whichever shape the
+//! rest has: published templates say `== false` of their own, and to Rego a name that is not there is
+//! not false. A template of the one generation at the route of the other would admit everything.
 
 use jiff::Timestamp;
 use portolan_core::{Digest, Platform, Reference};
@@ -27,6 +31,7 @@ pub(crate) const MAX_REPORTS: usize = 64;
 pub(crate) struct V1 {
     version: &'static str,
     is_success: bool,
+    succeeded: bool,
     verifier_reports: Vec<Report>,
     #[serde(flatten)]
     more: More,
@@ -128,7 +133,8 @@ impl V1 {
         if let Some((answer, _)) = answer.filter(|_| verifier_reports.is_empty()) {
             verifier_reports.extend(unseen(answer));
         }
-        Self { version: VERSION, is_success, verifier_reports, more, subjects }
+        let succeeded = is_success;
+        Self { version: VERSION, is_success, succeeded, verifier_reports, more, subjects }
     }
 
     /// What the verifier would tell of `answer`, but for trace id and time.

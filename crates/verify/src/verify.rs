@@ -5,7 +5,8 @@ use portolan_registry::ErrorClass;
 use portolan_registry::images::{self, Place};
 
 use crate::collect::{CollectError, Limits, Sought, collect};
-use crate::decision::{self, Answer, Examined, Question, SubjectAnswer};
+use crate::decision::{self, Answer, Examined, Question, SubjectAnswer, Undecided};
+use crate::judges::JUDGES;
 use crate::subject::Subject;
 use crate::subjects::{self, FindSubjectsError, Subjects};
 
@@ -33,7 +34,29 @@ impl VerifyError {
     }
 }
 
-/// Answers `question` about the image at `place`. A tag is asked for once.
+/// Why what is known of an image has no answer. Another time it may.
+#[derive(Debug, thiserror::Error)]
+pub enum UnansweredError {
+    /// It is not known what is attached to it.
+    #[error(transparent)]
+    Collect(#[from] CollectError),
+    /// A policy in Rego did not decide.
+    #[error(transparent)]
+    Undecided(#[from] Undecided),
+}
+
+impl UnansweredError {
+    /// What kind of trouble it is.
+    pub fn class(&self) -> ErrorClass {
+        match self {
+            Self::Collect(error) => error.class(),
+            Self::Undecided(_) => ErrorClass::Local,
+        }
+    }
+}
+
+/// Answers `question` about the image at `place`. A tag is asked for once. A policy in Rego that does
+/// not decide is a no, with a code of its own: who asks is a person, and sees that nobody decided.
 pub async fn verify(
     place: &Place,
     question: &Question<'_>,
@@ -45,21 +68,26 @@ pub async fn verify(
         Ok(image) => image,
         Err(refusal) => return Ok(decision::not_found(question, &refusal)),
     };
-    Ok(verify_subjects(place, question, &image, limits).await?)
+    match verify_subjects(place, question, &image, limits).await {
+        Ok(answer) => Ok(answer),
+        Err(UnansweredError::Collect(error)) => Err(error.into()),
+        Err(UnansweredError::Undecided(why)) => Ok(decision::undecided(question, &image, &why)),
+    }
 }
 
-/// The same where it is known already what has to be signed.
+/// The same where it is known already what has to be signed, for programs: a policy in Rego that had
+/// no time is no no that they might keep.
 pub async fn verify_subjects(
     place: &Place,
     question: &Question<'_>,
     image: &Subjects,
     limits: &Limits,
-) -> Result<Answer, CollectError> {
+) -> Result<Answer, UnansweredError> {
     let needed = decision::needed(image, question.rule.index_policy);
     let looks: Vec<_> =
         needed.into_iter().map(|subject| look(place, question, subject, limits)).collect();
     let subjects = stream::iter(looks).buffered(SUBJECTS_AT_ONCE).try_collect().await?;
-    Ok(conclude(question, image, subjects).await)
+    Ok(conclude(question, image, subjects).await?)
 }
 
 async fn look(
@@ -75,23 +103,23 @@ async fn look(
 }
 
 /// The answer over all subjects. A policy in Rego may take its time, which is not that of who only
-/// waits.
+/// waits, and begins when it has a processor.
 pub(crate) async fn conclude(
     question: &Question<'_>,
     image: &Subjects,
     subjects: Vec<SubjectAnswer>,
-) -> Answer {
+) -> Result<Answer, Undecided> {
     if question.rule.rego.is_none() {
-        return decision::combine(question, image, subjects);
+        return decision::try_combine(question, image, subjects);
     }
     let Question { reference, namespace, rule, wanted, now } = *question;
     let (reference, namespace) = (reference.clone(), namespace.map(str::to_owned));
     let (rule, wanted, whole) = (rule.clone(), wanted.clone(), image.clone());
-    let decided = tokio::task::spawn_blocking(move || {
+    let decided = JUDGES.work(move || {
         let namespace = namespace.as_deref();
         let question =
             Question { reference: &reference, namespace, rule: &rule, wanted: &wanted, now };
-        decision::combine(&question, &whole, subjects)
+        decision::try_combine(&question, &whole, subjects)
     });
-    decided.await.unwrap_or_else(|error| decision::undecided(question, image, &error.to_string()))
+    decided.await.unwrap_or_else(|error| Err(Undecided::Failed(error.to_string())))
 }

@@ -3,6 +3,12 @@
 
 mod support;
 
+use aws_lc_rs::digest::SHA384;
+use aws_lc_rs::encoding::AsDer as _;
+use aws_lc_rs::rsa::KeySize;
+use aws_lc_rs::signature::{
+    ECDSA_P384_SHA384_ASN1_SIGNING, EcdsaKeyPair, Ed25519KeyPair, RsaKeyPair,
+};
 use portolan_core::Digest;
 use portolan_verify::authority::{Authority as _, Claim, Judgement, RefusalCode};
 use portolan_verify::cosign::{LOG_ENTRY, MAX_PAYLOAD_BYTES, Payload};
@@ -10,6 +16,7 @@ use portolan_verify::evidence::Content;
 use portolan_verify::key::PrivateKey;
 use portolan_verify::sigstore::{KeyAuthority, LogPolicy, Statement};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha512};
 use support::{
     Log, NOON, accepted, as_bundle, b64, bundle, dsse_entry, envelope, evidence, hashedrekord,
     judge, key_bundle, refused, root, root_json, signed, simple, statement, subject,
@@ -301,6 +308,72 @@ fn a_bundle_is_held_to_the_log_alike() {
     theirs["verificationMaterial"]["tlogEntries"] = json!([log.entry(&body, NOON)]);
     let refusal = refused(judge(&authority, &image, as_bundle(&theirs)));
     assert_eq!(refusal.code, RefusalCode::OtherSigner, "{refusal}");
+}
+
+/// Ed25519 over a hash, as cosign signs.
+fn prehashed(pkcs8: &[u8], message: &[u8]) -> Vec<u8> {
+    let seed = &pkcs8[16..48];
+    let key = ed25519_dalek::SigningKey::from_bytes(seed.try_into().unwrap());
+    let hash = Sha512::new_with_prefix(message);
+    key.sign_prehashed(hash, None).unwrap().to_bytes().to_vec()
+}
+
+/// P-384 over SHA-256, as cosign signs. The library has no name for it, but to the curve a hash is a
+/// number, and one with zeros before it is the same number.
+fn shorter(pkcs8: &[u8], message: &[u8]) -> Vec<u8> {
+    let hash = [&[0; 16], Digest::sha256(message).as_bytes()].concat();
+    let hash = aws_lc_rs::digest::Digest::import_less_safe(&hash, &SHA384).unwrap();
+    let pair = EcdsaKeyPair::from_pkcs8(&ECDSA_P384_SHA384_ASN1_SIGNING, pkcs8).unwrap();
+    pair.sign_digest(&hash).unwrap().as_ref().to_vec()
+}
+
+/// What each kind of key signs, in both forms and in a log: it counts, or it is said why it does not.
+#[test]
+fn where_the_log_is_asked_for_each_kind_of_key_is_held_to_it_or_told_that_it_cannot_be() {
+    let p384 = EcdsaKeyPair::generate(&ECDSA_P384_SHA384_ASN1_SIGNING).unwrap();
+    let p384 = p384.to_pkcs8v1().unwrap().as_ref().to_vec();
+    let rsa = RsaKeyPair::generate(KeySize::Rsa2048).unwrap().as_der().unwrap().as_ref().to_vec();
+    let ed = Ed25519KeyPair::generate().unwrap().to_pkcs8v1().unwrap().as_ref().to_vec();
+    let read = |pkcs8: &[u8]| PrivateKey::from_pkcs8(pkcs8).unwrap();
+    let ours = |pkcs8: &[u8], message: &[u8]| read(pkcs8).sign(message).unwrap();
+    type Sign<'a> = &'a dyn Fn(&[u8], &[u8]) -> Vec<u8>;
+    let (log, image) = (Log::new(), subject("image"));
+    let digest = &image.descriptor.digest;
+    let root = root(&root_json(&[&log], &[], &[]));
+    for (name, pkcs8, sign, in_layer, in_bundle) in [
+        ("RSA", &rsa, &ours as Sign<'_>, Ok(()), Ok(())),
+        ("P-384 over SHA-384", &p384, &ours, Err("over SHA-256 in a layer"), Ok(())),
+        ("P-384 over SHA-256", &p384, &shorter, Ok(()), Err("over SHA-384 in a bundle")),
+        ("Ed25519", &ed, &ours, Err("do without the log"), Err("do without the log")),
+        ("Ed25519ph", &ed, &prehashed, Err("do without the log"), Err("do without the log")),
+    ] {
+        let key = read(pkcs8);
+        let pem = key.public().to_pem();
+        let keys = || vec![key.public().clone()];
+        let asking = KeyAuthority::new(keys(), LogPolicy::Require(root.clone()));
+        let payload = Payload::new(digest, "a/b").to_vec();
+        let signature = sign(pkcs8, &payload);
+        let body = hashedrekord(&payload, &signature, &pem);
+        let layer = simple(&payload, &signature, &[(LOG_ENTRY, log.annotation(&body, NOON))]);
+        let sealed =
+            envelope(&Statement::signature(digest).to_vec(), |message| sign(pkcs8, message));
+        let entry = log.entry(&dsse_entry(&sealed, &pem), NOON);
+        let material = json!({"publicKey": {"hint": ""}, "tlogEntries": [entry]});
+        let bundle = as_bundle(&bundle(material, ("dsseEnvelope", sealed)));
+        for (content, expected) in [(layer, in_layer), (bundle, in_bundle)] {
+            // Where nobody asks for the log all of them count.
+            let ignoring = KeyAuthority::new(keys(), LogPolicy::Ignore);
+            accepted(judge(&ignoring, &image, content.clone()));
+            match (judge(&asking, &image, content), expected) {
+                (Judgement::Accepted(one), Ok(())) => assert!(one.signed_at.is_some(), "{name}"),
+                (Judgement::Refused(refusal), Err(part)) => {
+                    assert_eq!(refusal.code, RefusalCode::Unsupported, "{name}: {refusal}");
+                    assert!(refusal.message.contains(part), "{name}: {refusal}");
+                }
+                (judgement, expected) => panic!("{name}: {expected:?}, but {judgement:?}"),
+            }
+        }
+    }
 }
 
 proptest::proptest! {

@@ -5,7 +5,7 @@ mod support;
 
 use aws_lc_rs::signature::Ed25519KeyPair;
 use portolan_core::{Descriptor, Index, Manifest, Platform, Target, media_type};
-use portolan_registry::images::Place;
+use portolan_registry::images::{EntryError, Place};
 use portolan_registry::layout::Layout;
 use portolan_verify::key::PrivateKey;
 use portolan_verify::sign::{Form, SignError, Signature, sign, subjects};
@@ -98,7 +98,10 @@ async fn an_index_that_lies_or_has_no_end_is_not_signed() {
     let lie = Descriptor { media_type: media_type::OCI_MANIFEST.to_owned(), ..inner.clone() };
     let lying = yard.index(&[lie]).await;
     let error = yard.subjects(&lying).await.unwrap_err();
-    assert!(matches!(error, SignError::OtherKind { .. }), "{error}");
+    assert!(matches!(error, SignError::Entry(EntryError::OtherKind { .. })), "{error}");
+    let lie = Descriptor { size: inner.size + 1, ..inner.clone() };
+    let error = yard.subjects(&yard.index(&[lie]).await).await.unwrap_err();
+    assert!(matches!(error, SignError::Entry(EntryError::OtherSize { .. })), "{error}");
     let mut deep = inner;
     for _ in 0..6 {
         deep = yard.index(&[deep]).await;

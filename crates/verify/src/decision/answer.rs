@@ -236,3 +236,14 @@ impl fmt::Display for ReasonCode {
         self.serialize(f)
     }
 }
+
+/// Why a policy in Rego did not decide, where another time it may.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Undecided {
+    /// It had no time to.
+    #[error("{0}")]
+    Late(String),
+    /// This machine failed.
+    #[error("the policy broke down: {0}")]
+    Failed(String),
+}

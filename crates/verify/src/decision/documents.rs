@@ -1,17 +1,18 @@
 //! What lists of parts and of weaknesses say, and whether they may.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::answer::{Reason, ReasonCode};
 use super::quorum::{Vote, unmet};
+use super::weaknesses::findings_in_weaknesses;
 use super::{Examined, vote, votes};
 use crate::authority::{Accepted, Claim};
 use crate::collect::{CYCLONEDX, SARIF, SPDX};
 use crate::evidence::Content;
-use crate::policy::{Requirement, Rule, SbomRule, Severity, VulnerabilityRule};
+use crate::policy::{Requirement, Rule, SbomRule, VulnerabilityRule};
 
 /// Statements that are a list of parts, and of weaknesses. What follows is a version.
 const SBOM_PREDICATES: [&str; 2] = ["https://spdx.dev/Document", "https://cyclonedx.org/bom"];
@@ -148,7 +149,7 @@ fn clean_newest(
         }
     }
     for one in all.iter().filter(|one| one.time.is_none() || one.time >= oldest) {
-        let found = one.value.as_ref().map(|value| findings_in_sarif(rule, value));
+        let found = one.value.as_ref().map(|value| findings_in_weaknesses(rule, value));
         told("the list of weaknesses", found.unwrap_or(Err("it is not JSON")))?;
     }
     Ok(())
@@ -254,113 +255,16 @@ fn part<'a>(
     }
 }
 
-/// What a list of weaknesses has that it may not, over all its runs; or why it is none.
-pub fn findings_in_sarif(
-    rule: &VulnerabilityRule,
-    sarif: &Value,
-) -> Result<Vec<Finding>, &'static str> {
-    let runs = objects(sarif, "runs").filter(|runs| !runs.is_empty());
-    let mut findings = Vec::new();
-    for run in runs.ok_or("it is no SARIF: it has no runs")? {
-        let results = objects(run, "results").ok_or("it is no SARIF: a run has no results")?;
-        let rules = Rules::of(run);
-        for result in results {
-            let described = rules.of_result(result);
-            let id = match text(result, "ruleId") {
-                "" => described.map(|one| text(one, "id")).unwrap_or_default(),
-                id => id,
-            };
-            let shown: String = id.chars().take(80).collect();
-            let severity = severity(described, result);
-            if rule.ids.contains(&id.to_ascii_uppercase()) {
-                findings.push(Finding(format!("{shown}, which is denied")));
-            } else if rule.severities.contains(&severity) {
-                findings.push(Finding(format!("{shown} of severity {severity:?}")));
-            }
-        }
-    }
-    Ok(findings)
-}
-
-/// What the tool of a run says of its rules.
-struct Rules<'a> {
-    driver: &'a [Value],
-    /// The first of each name, the driver's before those of extensions. There may be as many results
-    /// as rules, so nobody goes through them for each.
-    by_id: HashMap<&'a str, &'a Value>,
-}
-
-impl<'a> Rules<'a> {
-    fn of(run: &'a Value) -> Self {
-        let tool = &run["tool"];
-        let driver = list(&tool["driver"], "rules").as_slice();
-        let extensions = list(tool, "extensions").flat_map(|one| list(one, "rules"));
-        let mut by_id = HashMap::new();
-        for one in driver.iter().chain(extensions) {
-            by_id.entry(text(one, "id")).or_insert(one);
-        }
-        Self { driver, by_id }
-    }
-
-    /// The rule that a result speaks of: by its place in the tool's list, else by name.
-    fn of_result(&self, result: &Value) -> Option<&'a Value> {
-        let index =
-            [&result["ruleIndex"], &result["rule"]["index"]].into_iter().find_map(Value::as_u64);
-        let id = text(result, "ruleId");
-        let by_index = index
-            .and_then(|n| self.driver.get(usize::try_from(n).ok()?))
-            .filter(|one| id.is_empty() || text(one, "id") == id);
-        by_index.or_else(|| self.by_id.get(id).copied())
-    }
-}
-
-/// How bad: the number that GitHub asks for, else the word that Trivy and Grype write into the help,
-/// else the level of the result. None of these means a warning, as SARIF says.
-fn severity(described: Option<&Value>, result: &Value) -> Severity {
-    let own = [Some(result), described];
-    let number = own.into_iter().flatten().find_map(|one| {
-        let number = &one["properties"]["security-severity"];
-        number.as_f64().or_else(|| number.as_str()?.trim().parse().ok())
-    });
-    if let Some(number) = number {
-        return match number {
-            n if n >= 9.0 => Severity::Critical,
-            n if n >= 7.0 => Severity::High,
-            n if n >= 4.0 => Severity::Medium,
-            _ => Severity::Low,
-        };
-    }
-    let help = described.map(|one| text(&one["help"], "text")).unwrap_or_default();
-    let word = help.split_once("Severity:").map(|(_, rest)| rest.trim_start());
-    let word = word.map(|rest| rest.split(|c: char| !c.is_alphabetic()).next().unwrap_or_default());
-    match word.map(str::to_ascii_lowercase).as_deref() {
-        Some("critical") => return Severity::Critical,
-        Some("high") => return Severity::High,
-        Some("medium" | "moderate") => return Severity::Medium,
-        Some("low" | "negligible") => return Severity::Low,
-        _ => {}
-    }
-    let level = match text(result, "level") {
-        "" => described.map(|one| text(&one["defaultConfiguration"], "level")).unwrap_or_default(),
-        level => level,
-    };
-    match level {
-        "error" => Severity::High,
-        "note" | "none" => Severity::Low,
-        _ => Severity::Medium,
-    }
-}
-
 /// A list of objects and nothing else; none where it is not that.
-fn objects<'a>(of: &'a Value, key: &str) -> Option<&'a [Value]> {
+pub(super) fn objects<'a>(of: &'a Value, key: &str) -> Option<&'a [Value]> {
     let list = of.get(key)?.as_array()?;
     list.iter().all(Value::is_object).then_some(list)
 }
 
-fn list<'a>(of: &'a Value, key: &str) -> std::slice::Iter<'a, Value> {
+pub(super) fn list<'a>(of: &'a Value, key: &str) -> std::slice::Iter<'a, Value> {
     of.get(key).and_then(Value::as_array).map_or_else(|| [].iter(), |list| list.iter())
 }
 
-fn text<'a>(of: &'a Value, key: &str) -> &'a str {
+pub(super) fn text<'a>(of: &'a Value, key: &str) -> &'a str {
     of.get(key).and_then(Value::as_str).unwrap_or_default()
 }

@@ -9,6 +9,7 @@ mod documents;
 mod quorum;
 #[cfg(test)]
 mod tests;
+mod weaknesses;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,8 +18,11 @@ use jiff::Timestamp;
 use portolan_core::Reference;
 
 pub(crate) use answer::shown;
-pub use answer::{Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Verdict, Warning};
-pub use documents::{Finding, findings_in_sarif, findings_in_sbom};
+pub use answer::{
+    Answer, Reason, ReasonCode, SignatureAnswer, SubjectAnswer, Undecided, Verdict, Warning,
+};
+pub use documents::{Finding, findings_in_sbom};
+pub use weaknesses::findings_in_weaknesses;
 
 use self::quorum::{Vote, unmet};
 use crate::authority::{Accepted, Claim, Judgement};
@@ -130,8 +134,18 @@ pub fn decide(question: &Question<'_>, image: &Subjects, examined: &[Examined]) 
 
 /// The answer over what came of everything that [`needed`] examining.
 pub fn combine(question: &Question<'_>, image: &Subjects, subjects: Vec<SubjectAnswer>) -> Answer {
+    let decided = try_combine(question, image, subjects);
+    decided.unwrap_or_else(|why| undecided(question, image, &why))
+}
+
+/// The same for who tells what will pass from what will not.
+pub(crate) fn try_combine(
+    question: &Question<'_>,
+    image: &Subjects,
+    subjects: Vec<SubjectAnswer>,
+) -> Result<Answer, Undecided> {
     match &question.rule.rego {
-        None => by_rule(question, image, subjects),
+        None => Ok(by_rule(question, image, subjects)),
         Some(rego) => by_rego(question, image, subjects, rego),
     }
 }
@@ -142,7 +156,7 @@ fn by_rego(
     image: &Subjects,
     mut subjects: Vec<SubjectAnswer>,
     rego: &RegoPolicy,
-) -> Answer {
+) -> Result<Answer, Undecided> {
     // What was not examined does not pass, whoever forgot it.
     let facts = needed(image, question.rule.index_policy).into_iter().map(|subject| {
         let own = |one: &&SubjectAnswer| one.digest == subject.descriptor.digest;
@@ -175,6 +189,7 @@ fn by_rego(
         Ruling::Broken(what) => {
             (Verdict::Refused, vec![Reason::new(ReasonCode::PolicyBroken, what)])
         }
+        Ruling::Late(what) => return Err(Undecided::Late(what)),
     };
     for subject in &mut subjects {
         subject.verified = verdict == Verdict::Verified;
@@ -185,7 +200,7 @@ fn by_rego(
         top.reasons.clone_from(&reasons);
     }
     let digest = Some(image.top().digest);
-    Answer { digest, subjects, warnings, ..empty(question, verdict, reasons) }
+    Ok(Answer { digest, subjects, warnings, ..empty(question, verdict, reasons) })
 }
 
 fn by_rule(question: &Question<'_>, image: &Subjects, subjects: Vec<SubjectAnswer>) -> Answer {
@@ -233,13 +248,20 @@ fn by_rule(question: &Question<'_>, image: &Subjects, subjects: Vec<SubjectAnswe
 
 /// The answer where the image has nothing for a machine.
 pub fn not_found(question: &Question<'_>, refusal: &PlatformNotFound) -> Answer {
-    let reason = Reason::new(ReasonCode::PlatformNotFound, refusal.to_string());
+    // It says so only where that would change anything: of one machine alone there is nothing to ignore.
+    let message = match question.wanted.platforms().count() > refusal.missing.len() {
+        true => format!(
+            "{refusal}; `missingPlatform: ignore` in the policy leaves such machines out, they could not pull it anyway"
+        ),
+        false => refusal.to_string(),
+    };
+    let reason = Reason::new(ReasonCode::PlatformNotFound, message);
     Answer { digest: Some(refusal.top), ..empty(question, Verdict::Refused, vec![reason]) }
 }
 
-/// The answer where a policy did not decide.
-pub(crate) fn undecided(question: &Question<'_>, image: &Subjects, what: &str) -> Answer {
-    let reason = Reason::new(ReasonCode::PolicyBroken, format!("the policy broke down: {what}"));
+/// The answer where a policy did not decide, for who asks once.
+pub(crate) fn undecided(question: &Question<'_>, image: &Subjects, why: &Undecided) -> Answer {
+    let reason = Reason::new(ReasonCode::PolicyBroken, why.to_string());
     let digest = Some(image.top().digest);
     Answer { digest, ..empty(question, Verdict::Refused, vec![reason]) }
 }

@@ -108,7 +108,7 @@ fn derive(
 ) -> Result<Zeroizing<[u8; 32]>, PrivateKeyError> {
     let Params { n, r, p } = *params;
     // The product bounds memory (N and r) and time (also p) at once.
-    let wanted = 128 * u128::from(n) * u128::from(r) * u128::from(p);
+    let wanted = (128 * u128::from(n) * u128::from(r)).saturating_mul(u128::from(p));
     if wanted > MAX_SCRYPT_BYTES {
         return Err(PrivateKeyError::TooExpensive { n, r, p, wanted });
     }

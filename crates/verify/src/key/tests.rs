@@ -160,7 +160,10 @@ fn no_key_file_costs_the_machine() {
         let file = pem::encode(&pem::Pem::new("ENCRYPTED SIGSTORE PRIVATE KEY", json));
         PrivateKey::from_pem(file.as_bytes(), Some(&Password::new(vec![]))).unwrap_err()
     };
-    for (n, r, p) in [(1 << 40, 8, 1), (1 << 15, u32::MAX, 1), (2, 1, u32::MAX), (u64::MAX, 1, 1)] {
+    let all = (u64::MAX, u32::MAX, u32::MAX);
+    for (n, r, p) in
+        [(1 << 40, 8, 1), (1 << 15, u32::MAX, 1), (2, 1, u32::MAX), (u64::MAX, 1, 1), all]
+    {
         let error = hostile(n, r, p);
         assert!(matches!(error, PrivateKeyError::TooExpensive { .. }), "{error}");
     }

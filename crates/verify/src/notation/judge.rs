@@ -69,10 +69,7 @@ impl NotationAuthority {
 impl Authority for NotationAuthority {
     fn judge(&self, subject: &Subject, evidence: &Evidence, now: Timestamp) -> Option<Judgement> {
         let Content::Notation { media_type, envelope } = &evidence.content else { return None };
-        Some(match self.judge_envelope(&subject.descriptor, (media_type, envelope), now) {
-            Ok(accepted) => Judgement::Accepted(accepted),
-            Err(refusal) => Judgement::Refused(refusal),
-        })
+        Some(self.judge_envelope(&subject.descriptor, (media_type, envelope), now).into())
     }
 }
 

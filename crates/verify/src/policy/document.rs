@@ -81,8 +81,37 @@ pub struct Keyless {
     pub identity: Match,
     /// Says who: the URL of the identity provider.
     pub issuer: Match,
-    /// Whose certificates and logs are trusted, as Sigstore's trusted_root.json; relative to the policy.
+    /// Whose certificates, logs and timestamping authorities are trusted, as Sigstore's
+    /// trusted_root.json; relative to the policy.
     pub trusted_root: PathBuf,
+    /// What must prove when it was signed.
+    #[serde(default)]
+    pub log: KeylessLog,
+    /// Whether the certificate must have been shown to a log of certificates.
+    #[serde(default)]
+    pub sct: Sct,
+}
+
+/// What proves when an identity signed: its certificate is good for minutes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum KeylessLog {
+    /// The transparency log, which must hold the signature.
+    #[default]
+    Required,
+    /// A timestamping authority of the trusted root; a log may, and need not.
+    Timestamp,
+}
+
+/// Whether a certificate must have been shown to a log of certificates before it was given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Sct {
+    /// It must.
+    #[default]
+    Required,
+    /// Nobody looks: an authority of one's own may have no such log.
+    Ignored,
 }
 
 /// Exactly one of its members.
@@ -202,7 +231,7 @@ pub struct Documents {
     /// A list of parts: SPDX or CycloneDX, in JSON.
     #[serde(default, deserialize_with = "given")]
     pub sbom: Option<Sbom>,
-    /// A list of weaknesses: SARIF.
+    /// A list of weaknesses: SARIF, or Trivy's own JSON.
     #[serde(default, deserialize_with = "given")]
     pub vulnerabilities: Option<Vulnerabilities>,
 }

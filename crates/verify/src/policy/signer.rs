@@ -6,7 +6,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::document::{self, Log};
+use super::document::{self, KeylessLog, Log, Sct};
 use super::read::{PolicyContentError, ReadFile, wrong};
 use crate::authority::Authority;
 use crate::key::PublicKey;
@@ -61,6 +61,9 @@ fn key_authority(
             return Err(wrong(place, "`trustedRoot` means nothing without `log: required`"));
         }
     };
+    for key in &keys {
+        log.fits(key).map_err(|error| wrong(place, error.to_string()))?;
+    }
     Ok(KeyAuthority::new(keys, log))
 }
 
@@ -72,7 +75,18 @@ fn keyless_authority(
     let identity = matched(&format!("{place}.identity"), &written.identity)?;
     let issuer = matched(&format!("{place}.issuer"), &written.issuer)?;
     let root = root(place, &written.trusted_root, read)?;
-    KeylessAuthority::new(identity, issuer, root, KeylessOptions::default())
+    let options = KeylessOptions {
+        require_log: written.log == KeylessLog::Required,
+        require_sct: written.sct == Sct::Required,
+    };
+    if !options.require_log && !root.has_clocks() {
+        let file = written.trusted_root.display();
+        let what = format!(
+            "`log: timestamp` needs somebody who timestamps, and {file} names no timestamping authority"
+        );
+        return Err(wrong(place, what));
+    }
+    KeylessAuthority::new(identity, issuer, root, options)
         .map_err(|error| wrong(place, error.to_string()))
 }
 

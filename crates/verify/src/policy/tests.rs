@@ -6,6 +6,15 @@ use crate::key::PrivateKey;
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     match file.to_str() {
         Some("a.pub") => Ok(PrivateKey::generate().unwrap().public().to_pem().into_bytes()),
+        Some("ed.pub") => {
+            let pair = aws_lc_rs::signature::Ed25519KeyPair::generate().unwrap();
+            let key = PrivateKey::from_pkcs8(pair.to_pkcs8v1().unwrap().as_ref()).unwrap();
+            Ok(key.public().to_pem().into_bytes())
+        }
+        Some("root.json") => {
+            Ok(br#"{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}"#
+                .to_vec())
+        }
         Some("broken.pub") => Ok(b"no key".to_vec()),
         _ => Err("it is not there".to_owned()),
     }
@@ -84,9 +93,21 @@ fn what_is_wrong_with_a_signer_is_told() {
         ("{keys: {inline: [x]}}", "key 1 in `inline`"),
         ("{keys: {files: [a.pub], log: required}}", "needs `trustedRoot`"),
         ("{keys: {files: [a.pub], trustedRoot: r.json}}", "means nothing"),
+        (
+            "{keys: {files: [a.pub, ed.pub], log: required, trustedRoot: root.json}}",
+            "signers.s: the log cannot be required of the Ed25519 key sha256:",
+        ),
         ("{keyless: {identity: {}, issuer: {exact: x}, trustedRoot: r}}", "exactly one of `exact`"),
         ("{keyless: {identity: {regex: \"(\"}, issuer: {exact: x}, trustedRoot: r}}", "s.identity"),
         ("{keyless: {identity: {exact: x}, trustedRoot: r}}", "missing field `issuer`"),
+        (
+            "{keyless: {identity: {exact: x}, issuer: {exact: y}, trustedRoot: root.json, log: timestamp}}",
+            "signers.s: `log: timestamp` needs somebody who timestamps, and root.json",
+        ),
+        (
+            "{keyless: {identity: {exact: x}, issuer: {exact: y}, trustedRoot: root.json, log: ignored}}",
+            "unknown variant `ignored`",
+        ),
     ] {
         let text =
             format!("version: 1\nsigners:\n  s: {signer}\ndefault: {{require: {{allOf: [s]}}}}");

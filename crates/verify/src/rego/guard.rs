@@ -17,6 +17,9 @@ type Name = (usize, String);
 /// stranger wrote into a statement would take all memory there is.
 const UNBOUNDED: [&str; 3] = ["numbers.range", "numbers.range_step", "bits.lsh"];
 
+/// Digits of a width in a format: what is asked for is made, and nobody asks for a text of 4 GB.
+const MAX_DIGITS: usize = 3;
+
 /// Why Rego is not evaluated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unsafe {
@@ -29,15 +32,62 @@ pub enum Unsafe {
     /// It might take all memory.
     #[error("it has {0}, which has no bound and is not taken")]
     Unbounded(&'static str),
+    /// The same, or the engine would panic.
+    #[error("it has {0:?}: sprintf takes at most {MAX_DIGITS} digits for a width, of 0 to 9")]
+    Width(String),
 }
 
-/// Whether a module is without functions that have no bound, called or named.
+/// Whether a module is without functions that have no bound, called or named, and without formats
+/// that have none. A format that is put together while it is evaluated is not seen here.
 pub(crate) fn check_bounded(text: &str) -> Result<(), Unsafe> {
     let words = words(text)?;
     let named = |name: &&&str| words.iter().any(|word| word.text == ***name);
-    match UNBOUNDED.iter().find(|name| named(name)) {
-        Some(name) => Err(Unsafe::Unbounded(name)),
+    if let Some(name) = UNBOUNDED.iter().find(|name| named(name)) {
+        return Err(Unsafe::Unbounded(name));
+    }
+    match strings(text).iter().find_map(|string| wide(string)) {
+        Some(width) => Err(Unsafe::Width(width.to_owned())),
         None => Ok(()),
+    }
+}
+
+/// The first width in a format that the engine must not be given. It takes every numeric letter for
+/// a digit, and `%%` for no format.
+fn wide(format: &str) -> Option<&str> {
+    let mut rest = format;
+    while let Some(start) = rest.find('%') {
+        let verb = &rest[start + 1..];
+        let digits = verb.strip_prefix('.').unwrap_or(verb);
+        let length = digits.find(|c: char| !c.is_numeric()).unwrap_or(digits.len());
+        let (digits, after) = digits.split_at(length);
+        if digits.len() > MAX_DIGITS || !digits.is_ascii() {
+            return Some(&rest[start..rest.len() - after.len()]);
+        }
+        rest = after.strip_prefix('%').unwrap_or(after);
+    }
+    None
+}
+
+/// The strings of a module, as they are meant.
+fn strings(text: &str) -> Vec<String> {
+    let (mut found, mut rest) = (Vec::new(), text);
+    while let Some(start) = rest.find(['"', '`', '#']) {
+        rest = &rest[start..];
+        let (string, after) = match rest.as_bytes()[0] {
+            b'#' => ("", &rest[rest.find('\n').unwrap_or(rest.len())..]),
+            quote => rest.split_at(quoted(rest, char::from(quote))),
+        };
+        found.extend(unquoted(string));
+        rest = after;
+    }
+    found
+}
+
+/// What is between the quotes; none where it is no string.
+fn unquoted(written: &str) -> Option<String> {
+    match written.strip_prefix('`') {
+        Some(raw) => Some(raw.trim_end_matches('`').to_owned()),
+        None => serde_json::from_str(written).ok(),
     }
 }
 
@@ -193,11 +243,7 @@ fn member(text: &str) -> Option<(String, usize)> {
     at += written.len();
     at += skip(&text[at..]);
     text[at..].strip_prefix(']')?;
-    let name = match quote {
-        '"' => serde_json::from_str(written).ok()?,
-        _ => written.trim_matches('`').to_owned(),
-    };
-    Some((name, at + 1))
+    Some((unquoted(written)?, at + 1))
 }
 
 /// The length of a string with its quotes.
@@ -254,6 +300,29 @@ mod tests {
             assert!(matches!(check_bounded(&text), Err(Unsafe::Unbounded(_))), "{call}");
         }
         assert_eq!(check_bounded("package a\nx = y { y := input.numbers[\"range\"] }"), Ok(()));
+    }
+
+    #[test]
+    fn formats_without_a_bound_are_found_however_they_are_written() {
+        for format in [
+            r#""%½d""#,
+            r#""a%1½d""#,
+            r#""%4000d""#,
+            r#""%.4000f""#,
+            r#""%%%4000d""#,
+            r#""%d%4000d""#,
+            r#""\u00254000d""#,
+            r##""# \" %4000d""##,
+            "`%4000d`",
+        ] {
+            let text = format!("package a # \"\nx = y {{ y := sprintf({format}, [1]) }}");
+            assert!(matches!(check_bounded(&text), Err(Unsafe::Width(_))), "{format}");
+        }
+        for format in [r#""%d %5d %05d %.2f""#, r#""100%""#, r#""%%4000""#, r#""½ 4000""#, "`%v`"]
+        {
+            let text = format!("package a\nx = y {{ y := sprintf({format}, [1]) }} # \"%4000d\"");
+            assert_eq!(check_bounded(&text), Ok(()), "{format}");
+        }
     }
 
     #[test]

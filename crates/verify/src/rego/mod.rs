@@ -10,8 +10,10 @@ mod input;
 mod tests;
 
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use regorus::LimitError;
 use regorus::utils::limits::ExecutionTimerConfig;
 
 pub use guard::Unsafe;
@@ -63,6 +65,8 @@ pub enum Ruling {
     Deny(Vec<String>),
     /// No, because it did not decide.
     Broken(String),
+    /// No, because it had no time to: elsewhere, or later, it may.
+    Late(String),
 }
 
 /// A policy that is ready to decide.
@@ -87,7 +91,8 @@ impl RegoPolicy {
             check_interval: STEPS,
         });
         let compile = |error: anyhow::Error| RegoError::Compile(short(&format!("{error:#}")));
-        let package = engine.add_policy(name.to_owned(), text.to_owned()).map_err(compile)?;
+        let package = contained(|| engine.add_policy(name.to_owned(), text.to_owned()));
+        let package = package.map_err(compile)?;
         if package != PACKAGE {
             return Err(RegoError::Package(package));
         }
@@ -96,7 +101,7 @@ impl RegoPolicy {
         }
         // The first evaluation prepares the engine, and finds functions that there are not.
         engine.set_input(to_rego(&Input::default()));
-        let first = engine.eval_rule(QUERY.to_owned());
+        let first = contained(|| engine.eval_rule(QUERY.to_owned()));
         first.map_err(|error| RegoError::Breaks(short(&format!("{error:#}"))))?;
         Ok(Self { engine })
     }
@@ -105,13 +110,24 @@ impl RegoPolicy {
     pub fn decide(&self, input: &Input) -> Ruling {
         let mut engine = self.engine.clone();
         engine.set_input(to_rego(input));
-        match engine.eval_rule(QUERY.to_owned()) {
+        match contained(|| engine.eval_rule(QUERY.to_owned())) {
             Ok(decision) => read(&decision),
             Err(error) => {
-                Ruling::Broken(format!("the policy broke down: {}", short(&format!("{error:#}"))))
+                let what = format!("the policy broke down: {}", short(&format!("{error:#}")));
+                match error.downcast_ref() {
+                    Some(LimitError::TimeLimitExceeded { .. }) => Ruling::Late(what),
+                    _ => Ruling::Broken(what),
+                }
             }
         }
     }
+}
+
+/// What the engine makes of something; where it panics, that is an error as any other. It must not be
+/// used again then.
+pub(crate) fn contained<T>(run: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let caught = catch_unwind(AssertUnwindSafe(run));
+    caught.unwrap_or_else(|_| Err(anyhow::anyhow!("the engine panicked")))
 }
 
 fn to_rego(input: &Input) -> regorus::Value {

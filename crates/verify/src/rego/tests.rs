@@ -125,6 +125,16 @@ fn what_is_no_policy_is_refused_when_it_is_read() {
             "numbers.range_step",
         ),
         ("package portolan\ndecision := {\"allow\": bits.lsh(1, 999999999) > 0}", "bits.lsh"),
+        ("package portolan\ndecision := {\"allow\": sprintf(\"%½d\", [1]) != \"\"}", "\"%½\""),
+        (
+            "package portolan\ndecision := {\"allow\": sprintf(\"%4000000000d\", [1]) != \"\"}",
+            "\"%4000000000\"",
+        ),
+        // The same, made while it is evaluated: a panic of the engine is no panic here.
+        (
+            "package portolan\ndecision := {\"allow\": sprintf(concat(\"\", [\"%\", \"½d\"]), [1]) != \"\"}",
+            "the engine panicked",
+        ),
         // There is nobody to ask, and nothing of this machine to see.
         (
             "package portolan\ndecision := {\"allow\": http.send({\"method\": \"get\", \"url\": \"http://x\"}).status_code == 200}",
@@ -159,10 +169,24 @@ fn a_decision_that_takes_too_long_is_a_no() {
     );
     let start = Instant::now();
     let ruling = policy.decide(&input(&[&["release"]]));
-    assert!(matches!(ruling, Ruling::Broken(_)), "{ruling:?}");
+    assert!(matches!(ruling, Ruling::Late(_)), "{ruling:?}");
     assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
     // And the next one is not affected.
     assert!(matches!(policy.decide(&input(&[])), Ruling::Broken(_)));
+}
+
+/// What only breaks the engine for this image breaks nothing else.
+#[test]
+fn a_decision_in_which_the_engine_panics_is_a_no() {
+    let policy = with(
+        "decision := {\"allow\": sprintf(concat(\"\", [\"%\", input.tag, \"d\"]), [1]) != \"\"}",
+    );
+    let mut asked = input(&[]);
+    asked.tag = Some("½".to_owned());
+    let ruling = policy.decide(&asked);
+    assert!(matches!(&ruling, Ruling::Broken(what) if what.contains("panicked")), "{ruling:?}");
+    asked.tag = Some("5".to_owned());
+    assert_eq!(policy.decide(&asked), Ruling::Allow(vec![]));
 }
 
 /// What a stranger wrote into a statement is data, however it looks.

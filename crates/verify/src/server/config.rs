@@ -13,7 +13,8 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use portolan_core::platform::PartialPlatform;
-use portolan_registry::durable::{self, DurableError};
+pub use portolan_registry::serving::program::ConfigError;
+use portolan_registry::serving::program::{self, Configuration};
 use serde::Deserialize;
 
 pub use cache::CacheConfig;
@@ -21,9 +22,6 @@ pub use cluster::{ClusterConfig, Generate, Lifetime, ObjectName, PullSecretsFor,
 pub use limits::{Limits, Timeouts};
 pub use tls::{Certificate, TlsConfig};
 pub use values::{ImagePattern, NodePlatform, Span};
-
-/// More than any configuration needs.
-const MAX_FILE: u64 = 1024 * 1024;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -151,63 +149,23 @@ pub struct Pods {
     pub nodes: Option<PathBuf>,
 }
 
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file is not there.
-    #[error("there is no {}; docs/verifier.md has one to begin with", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("the configuration cannot be read")]
-    Read(#[source] DurableError),
-    /// The file is no text.
-    #[error("{} is not UTF-8 text", path.display())]
-    NotText {
-        /// The file.
-        path: PathBuf,
-    },
-    /// No TOML, an unknown key, or a value that a key cannot have. The cause names the line.
-    #[error("{} cannot be used", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// With line and column.
-        #[source]
-        source: Box<toml::de::Error>,
-    },
-    /// Values that do not go together.
-    #[error("{}: {problem}", path.display())]
-    Contradiction {
-        /// The file.
-        path: PathBuf,
-        /// Which, and what would.
-        problem: &'static str,
-    },
+impl Configuration for Config {
+    const ADVICE: &'static str = "docs/verifier.md has one to begin with";
+
+    fn contradiction(&self) -> Option<&'static str> {
+        self.contradictory()
+    }
 }
 
 impl Config {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = durable::read_bounded(path, MAX_FILE).map_err(ConfigError::Read)?;
-        let bytes = bytes.ok_or_else(|| ConfigError::Missing { path: path.to_owned() })?;
-        let text =
-            String::from_utf8(bytes).map_err(|_| ConfigError::NotText { path: path.to_owned() })?;
-        Self::parse(&text, path)
+        program::load(path)
     }
 
     /// Reads a text; `path` is where it came from, for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
-        match config.contradiction() {
-            Some(problem) => Err(ConfigError::Contradiction { path: path.to_owned(), problem }),
-            None => Ok(config),
-        }
+        program::parse(text, path)
     }
 }
 

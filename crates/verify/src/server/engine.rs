@@ -132,6 +132,9 @@ impl Engine {
         let by = By { rule, in_force: &in_force, ground, mode: machines.word(rule) };
         let told = first(&readers, |reader| self.decide_as(spot(reader, remote), &question, &by));
         let mut told = told.await?;
+        if matches!((machines, &rule.platforms), (Machines::Named([]), PlatformDefault::Host)) {
+            told.warn_of_others();
+        }
         // What a login of who asks had a part in is kept under that login alone, piece by piece.
         if let (Told::Answer { kept, .. }, Some(_), Some(_)) = (&mut told, &self.pull, asker) {
             *kept = None;
@@ -172,7 +175,8 @@ impl Engine {
         // No longer than any of what it is made of.
         until = told.iter().map(|one| one.until).fold(until, Instant::min);
         let subjects = told.into_iter().map(|one| one.value).collect();
-        let answer = Box::new(conclude(question, &image, subjects).await);
+        let answer = conclude(question, &image, subjects).await;
+        let answer = Box::new(answer.map_err(|why| Trouble::of_deciding(&why))?);
         Ok(Told::Answer { answer, media_type, kept: Some((until, ground.clone())) })
     }
 

@@ -1,17 +1,16 @@
 //! One subject: its evidence is looked for, as far as that is needed, and judged.
 
-use std::num::NonZeroUsize;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::Instant;
 
 use jiff::Timestamp;
-use tokio::sync::Semaphore;
 
 use super::keeping::Keeping;
 use super::metrics::Metrics;
 use super::trouble::{Code, Trouble};
 use crate::collect::{Carriers, Collected, Collector, Limits, Sought};
 use crate::decision::{self, Examined, SubjectAnswer};
+use crate::judges::JUDGES;
 use crate::policy::Rule;
 use crate::subject::Subject;
 
@@ -52,11 +51,6 @@ const FEW_JUDGEMENTS: usize = 4;
 /// The same for reading: strangers choose how much there is to read.
 const FEW_BYTES: usize = 64 * 1024;
 
-/// Those who do more.
-static JUDGES: LazyLock<Semaphore> = LazyLock::new(|| {
-    Semaphore::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
-});
-
 async fn judge(
     rule: &Arc<Rule>,
     subject: &Subject,
@@ -73,10 +67,8 @@ async fn judge(
     }
     let rule = Arc::clone(rule);
     // Evidence that is read is many times its size: so much at once as there are processors to read it.
-    let closed = |_| Trouble::new(Code::Internal, "the verifier is ending");
-    let _place = JUDGES.acquire().await.map_err(closed)?;
-    let judged = tokio::task::spawn_blocking(move || judge(&rule, subject, found));
-    judged.await.map_err(|error| Trouble::new(Code::Internal, error.to_string()))
+    let judged = JUDGES.work(move || judge(&rule, subject, found)).await;
+    judged.map_err(|error| Trouble::new(Code::Internal, error.to_string()))
 }
 
 /// Where all that counts was found; none where nothing did, or where it was in both.

@@ -12,6 +12,7 @@ use axum::routing::{get, post};
 use futures_util::stream::{self, StreamExt as _};
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use portolan_core::hex;
+use portolan_registry::serving::program::OPENMETRICS;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -81,8 +82,8 @@ pub(super) fn health_router(app: &Arc<App>) -> Router {
     };
     let metrics = |State(app): State<Arc<App>>| async move {
         let mut response = text(StatusCode::OK, app.metrics.text());
-        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
+        let kind = HeaderValue::from_static(OPENMETRICS);
+        response.headers_mut().insert(header::CONTENT_TYPE, kind);
         response
     };
     Router::new()

@@ -9,7 +9,7 @@ use portolan_core::platform::PartialPlatform;
 use super::cluster::nodes::Known;
 use super::metrics::Outcome;
 use super::readers::Asker;
-use crate::decision::{Answer, Verdict};
+use crate::decision::{Answer, Verdict, Warning};
 use crate::pod::PodSpec;
 use crate::policy::{PlatformDefault, Rule};
 
@@ -102,6 +102,17 @@ impl Told {
                 Verdict::Refused => Outcome::Refused,
                 Verdict::NoPolicy => Outcome::NoPolicy,
             },
+        }
+    }
+
+    /// Says what the index has beside the one platform of the host. Who asks is told as well, but of an
+    /// answer to Gatekeeper nobody sees more than yes or no. What is kept does not come here again.
+    pub(super) fn warn_of_others(&self) {
+        let Self::Answer { answer, .. } = self else { return };
+        let unseen = |one: &&Warning| matches!(one, Warning::OtherPlatforms(_));
+        if let Some(warning) = answer.warnings.iter().find(unseen) {
+            let reference = &answer.reference;
+            tracing::warn!(reference, %warning, "only the host's platform was verified; where nodes have others, set platforms: nodes in the policy");
         }
     }
 

@@ -132,6 +132,8 @@ impl Written {
 #[serde(rename_all = "camelCase")]
 struct V2 {
     succeeded: bool,
+    /// The same in Ratify 1's word, see [`crate::report`].
+    is_success: bool,
     artifact_reports: Vec<ArtifactReport>,
     #[serde(flatten)]
     more: More,
@@ -203,7 +205,8 @@ fn put(
             let artifact_reports = answer
                 .map(|(answer, repository)| artifact_reports(answer, repository))
                 .unwrap_or_default();
-            let report = V2 { succeeded: success, artifact_reports, more };
+            let (succeeded, is_success) = (success, success);
+            let report = V2 { succeeded, is_success, artifact_reports, more };
             Written::new(&report, outcome, refused)
         }
     };
@@ -373,6 +376,28 @@ mod tests {
             let more = format!("and {} more, which", 40 * 65 - 64);
             assert!(text.contains(&more) && text.contains("and 36 more reasons"), "{text}");
             assert!(text.len() < 100_000, "{}", text.len());
+        }
+    }
+
+    #[test]
+    fn yes_and_no_stand_under_both_names_in_either_shape() {
+        let Told::Answer { answer: no, .. } = answer(1, "no") else { unreachable!() };
+        let yes = Box::new(Answer { verdict: Verdict::Verified, ..(*no).clone() });
+        let told = |answer| Told::Answer { answer, media_type: None, kept: None };
+        for shape in [Shape::V1, Shape::V2] {
+            let manner = |audit| Manner { shape, audit };
+            for (one, expected) in [
+                (written(manner(false), &told(yes.clone()), "r"), true),
+                (written(manner(false), &told(no.clone()), "r"), false),
+                (written(manner(true), &told(no.clone()), "r"), true),
+                (written(manner(false), &Told::Exempt("mine".to_owned()), "r"), true),
+                (audited_trouble(manner(true), "down"), true),
+            ] {
+                let whole = [b"{", &*one.unwrap().rest].concat();
+                let value: serde_json::Value = serde_json::from_slice(&whole).unwrap();
+                let flags = [&value["isSuccess"], &value["succeeded"]];
+                assert_eq!(flags, [expected, expected], "{shape:?}: {value}");
+            }
         }
     }
 

@@ -9,6 +9,7 @@ use portolan_registry::client::Failure;
 use portolan_registry::images::{ImageError, ResolveError};
 
 use crate::collect::CollectError;
+use crate::decision::Undecided;
 use crate::subjects::FindSubjectsError;
 
 /// Why there is no answer.
@@ -118,6 +119,15 @@ impl Trouble {
             }
         };
         Self::told(code, error)
+    }
+
+    /// Deciding by a policy in Rego: a busy machine is no reason to refuse an image for long.
+    pub(super) fn of_deciding(why: &Undecided) -> Self {
+        let code = match why {
+            Undecided::Late(_) => Code::Deadline,
+            Undecided::Failed(_) => Code::Internal,
+        };
+        Self::told(code, why)
     }
 
     fn told(code: Code, error: &dyn Error) -> Self {

@@ -2,7 +2,7 @@
 
 use portolan_core::Digest;
 use portolan_registry::ErrorClass;
-use portolan_registry::images::{ImageError, Place};
+use portolan_registry::images::{EntryError, ImageError, Place};
 
 use super::MAX_SUBJECTS;
 use crate::key::PrivateKeyError;
@@ -35,17 +35,18 @@ pub enum SignError {
     /// The key does not sign.
     #[error("the key does not sign")]
     Key(#[source] PrivateKeyError),
-    /// An index and its entry disagree on what the entry is.
+    /// An index and its entry disagree.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// The tag for signatures is something else.
     #[error(
-        "the index lists {digest} as {listed:?}, but it is {found:?}; the index is damaged or forged"
+        "{tag} in {place} is an index and not a manifest of signatures; delete it, or sign with --form bundle"
     )]
-    OtherKind {
-        /// The entry.
-        digest: Digest,
-        /// As listed.
-        listed: String,
-        /// As it is.
-        found: String,
+    TakenTag {
+        /// The tag.
+        tag: String,
+        /// Where.
+        place: String,
     },
     /// More than any image has.
     #[error(
@@ -63,7 +64,7 @@ impl SignError {
         match self {
             Self::Read { source, .. } | Self::Store { source, .. } => source.class(),
             Self::Key(_) => ErrorClass::Local,
-            Self::OtherKind { .. } | Self::TooMany { .. } => ErrorClass::BadInput,
+            Self::Entry(_) | Self::TakenTag { .. } | Self::TooMany { .. } => ErrorClass::BadInput,
         }
     }
 

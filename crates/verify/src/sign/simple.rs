@@ -76,11 +76,9 @@ async fn read(place: &Place, tag: &Tag) -> Result<Option<(Digest, Manifest)>, Si
     match place.manifest(&Target::Tag(tag.clone())).await {
         Ok(fetched) => match fetched.document {
             Document::Manifest(manifest) => Ok(Some((fetched.descriptor.digest, manifest))),
-            other @ Document::Index(_) => Err(SignError::OtherKind {
-                digest: fetched.descriptor.digest,
-                listed: "a manifest of signatures".to_owned(),
-                found: other.media_type().to_owned(),
-            }),
+            Document::Index(_) => {
+                Err(SignError::TakenTag { tag: tag.to_string(), place: place.to_string() })
+            }
         },
         Err(error) if error.class() == ErrorClass::NotFound => Ok(None),
         Err(source) => Err(SignError::read(tag, place, source)),

@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use portolan_core::{Descriptor, Document, Index, Platform, Target, media_type};
+use portolan_core::{Descriptor, Document, Index, Platform, Target};
 use portolan_registry::client::Fetched;
-use portolan_registry::images::Place;
+use portolan_registry::images::{Place, check_entry};
 
 use super::SignError;
 use crate::subject::{Kind, Subject};
@@ -66,14 +66,10 @@ pub async fn subjects(
 async fn inner(place: &Place, entry: &Descriptor) -> Result<Option<Index>, SignError> {
     let fetched = place.manifest(&Target::Digest(entry.digest)).await;
     let fetched = fetched.map_err(|source| SignError::read(entry.digest, place, source))?;
+    check_entry(entry, &fetched)?;
     match fetched.document {
-        Document::Index(index) if media_type::is_index(&entry.media_type) => Ok(Some(index)),
-        Document::Manifest(_) if media_type::is_manifest(&entry.media_type) => Ok(None),
-        other => Err(SignError::OtherKind {
-            digest: entry.digest,
-            listed: entry.media_type.clone(),
-            found: other.media_type().to_owned(),
-        }),
+        Document::Index(index) => Ok(Some(index)),
+        Document::Manifest(_) => Ok(None),
     }
 }
 

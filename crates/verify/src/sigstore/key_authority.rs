@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use portolan_core::Digest;
-use sigstore_verify::PublicKeyVerificationPolicy;
 use sigstore_verify::types::DerPublicKey;
+use sigstore_verify::{Error, PublicKeyVerificationPolicy};
 
 use super::proven::Proven;
 use super::refusal::{from_sigstore, malformed, refusal};
@@ -13,7 +13,7 @@ use super::root::{LogPolicy, TrustedRoot};
 use super::signed::{Message, Signed, Signer};
 use crate::authority::{Accepted, Authority, Judgement, Refusal, RefusalCode};
 use crate::evidence::Evidence;
-use crate::key::PublicKey;
+use crate::key::{Algorithm, PublicKey};
 use crate::subject::Subject;
 
 /// Whoever holds one of these keys may vouch.
@@ -25,7 +25,8 @@ pub struct KeyAuthority {
 }
 
 impl KeyAuthority {
-    /// One signature of any of `keys` counts; no keys, no signature counts.
+    /// One signature of any of `keys` counts; no keys, no signature counts. Those of a key that the log
+    /// does not [fit](LogPolicy::fits) are refused.
     pub fn new(keys: Vec<PublicKey>, log: LogPolicy) -> Self {
         Self { keys, log, proven: Arc::default() }
     }
@@ -35,6 +36,8 @@ impl KeyAuthority {
         let mut checks = vec!["the signature fits the key", "it names this digest"];
         let mut signed_at = None;
         if let LogPolicy::Require(root) = &self.log {
+            let unfit = |error| refusal(RefusalCode::Unsupported, format!("{error}"));
+            self.log.fits(key).map_err(unfit)?;
             signed_at = logged(subject, &signed, key, root)?;
             checks.push("a transparency log holds it");
         }
@@ -88,10 +91,7 @@ impl Authority for KeyAuthority {
     fn judge(&self, subject: &Subject, evidence: &Evidence, _now: Timestamp) -> Option<Judgement> {
         let digest = &subject.descriptor.digest;
         let signed = Signed::read(digest, &evidence.content)?;
-        Some(match signed.and_then(|signed| self.decide(digest, signed)) {
-            Ok(accepted) => Judgement::Accepted(accepted),
-            Err(refusal) => Judgement::Refused(refusal),
-        })
+        Some(signed.and_then(|signed| self.decide(digest, signed)).into())
     }
 }
 
@@ -109,9 +109,25 @@ fn logged(
     super::root::every_entry_is_proven(&bundle)?;
     let policy = PublicKeyVerificationPolicy::new(DerPublicKey::new(key.as_der().to_vec()));
     let result = root.verifier().verify(signed.artifact(subject), &bundle, &policy);
-    let result = result.map_err(|error| from_sigstore(&error))?;
+    let result = result.map_err(|error| match error {
+        // That it is good was seen before: what the library does not take is the hash.
+        Error::SignatureInvalid(_) => other_hash(key),
+        error => from_sigstore(&error),
+    })?;
     if !result.tlog_verified() {
         return Err(refusal(RefusalCode::NotLogged, "no transparency log holds it"));
     }
     Ok(result.integrated_time())
+}
+
+fn other_hash(key: &PublicKey) -> Refusal {
+    let held = match key.algorithm() {
+        Algorithm::EcdsaP384 => "over SHA-384 in a bundle and over SHA-256 in a layer",
+        _ => "over SHA-256",
+    };
+    let message = format!(
+        "the signature fits the key, but over a hash with which it cannot be held against the log: those of {} keys are {held}; sign so, or do without the log",
+        key.algorithm()
+    );
+    refusal(RefusalCode::Unsupported, message)
 }

@@ -175,9 +175,6 @@ impl Authority for KeylessAuthority {
     fn judge(&self, subject: &Subject, evidence: &Evidence, _now: Timestamp) -> Option<Judgement> {
         let digest = &subject.descriptor.digest;
         let signed = Signed::read(digest, &evidence.content)?;
-        Some(match signed.and_then(|signed| self.decide(digest, signed)) {
-            Ok(accepted) => Judgement::Accepted(accepted),
-            Err(refusal) => Judgement::Refused(refusal),
-        })
+        Some(signed.and_then(|signed| self.decide(digest, signed)).into())
     }
 }

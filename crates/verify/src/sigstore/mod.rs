@@ -16,7 +16,7 @@ mod signed;
 pub use dsse::{COSIGN_SIGN, Envelope, IN_TOTO, Statement, pae};
 pub use key_authority::KeyAuthority;
 pub use keyless::{KeylessAuthority, KeylessOptions, Match, MatchError, pattern};
-pub use root::{LogPolicy, TrustedRoot, TrustedRootError};
+pub use root::{LogPolicy, TrustedRoot, TrustedRootError, UnlogableKey};
 
 /// The media type of a bundle, and how a referrers list calls its manifest.
 pub const BUNDLE: &str = "application/vnd.dev.sigstore.bundle.v0.3+json";

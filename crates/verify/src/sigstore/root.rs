@@ -9,6 +9,7 @@ use sigstore_verify::types::{Bundle, TransparencyLogEntry};
 
 use super::refusal::refusal;
 use crate::authority::{Refusal, RefusalCode};
+use crate::key::{Algorithm, PublicKey};
 
 /// The public instance's has 7 KiB.
 const MAX_ROOT_BYTES: usize = 4 * 1024 * 1024;
@@ -20,12 +21,16 @@ pub struct TrustedRoot {
     verifier: Arc<Verifier>,
     logs: usize,
     authorities: usize,
+    clocks: usize,
 }
 
 impl fmt::Debug for TrustedRoot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { logs, authorities, .. } = self;
-        write!(f, "TrustedRoot({logs} logs, {authorities} certificate authorities)")
+        let Self { logs, authorities, clocks, .. } = self;
+        write!(
+            f,
+            "TrustedRoot({logs} logs, {authorities} certificate authorities, {clocks} timestamping authorities)"
+        )
     }
 }
 
@@ -65,7 +70,13 @@ impl TrustedRoot {
         let verifier = Verifier::new(&document)
             .map_err(|error| TrustedRootError::Material { reason: error.to_string() })?;
         let (logs, authorities) = (document.tlogs.len(), document.certificate_authorities.len());
-        Ok(Self { verifier: Arc::new(verifier), logs, authorities })
+        let clocks = document.timestamp_authorities.len();
+        Ok(Self { verifier: Arc::new(verifier), logs, authorities, clocks })
+    }
+
+    /// Whether it names anybody who timestamps.
+    pub fn has_clocks(&self) -> bool {
+        self.clocks > 0
     }
 
     pub(super) fn verifier(&self) -> &Verifier {
@@ -80,6 +91,34 @@ pub enum LogPolicy {
     Ignore,
     /// A log of this root must have promised or proven that it holds the signature.
     Require(TrustedRoot),
+}
+
+/// A key whose signatures nobody here can hold against a log, so that none of them would count.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the log cannot be required of the {algorithm} key sha256:{fingerprint}: what a log holds of signatures of such keys is not read; do without the log (`log: ignored`, no --require-log), or sign with a key of ECDSA P-256 or RSA"
+)]
+pub struct UnlogableKey {
+    /// What kind of key it is.
+    pub algorithm: Algorithm,
+    /// Which.
+    pub fingerprint: String,
+}
+
+impl LogPolicy {
+    /// Whether signatures of `key` can be held against the log, where one is required. The Sigstore
+    /// library, which judges the log's entry together with the signature, takes Ed25519 only over the
+    /// bytes themselves and P-521 not at all; cosign signs a hash with Ed25519, and only such
+    /// signatures come to a log.
+    pub fn fits(&self, key: &PublicKey) -> Result<(), UnlogableKey> {
+        let algorithm = key.algorithm();
+        match (self, algorithm) {
+            (Self::Require(_), Algorithm::Ed25519 | Algorithm::EcdsaP521) => {
+                Err(UnlogableKey { algorithm, fingerprint: key.fingerprint() })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// An entry without proof and promise says nothing, so it must not stand beside one that does.

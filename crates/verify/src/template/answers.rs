@@ -61,7 +61,7 @@ impl Answers {
     }
 
     /// Adds what came of looking at an image, as the verifier tells it: with what templates for Ratify
-    /// 1 read.
+    /// 1 read, and the yes or no that those for Ratify 2 look for.
     pub fn looked(
         &mut self,
         key: &str,

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::answers::Answers;
 use super::read::Template;
+use crate::rego::contained;
 use crate::rego::guard::{self, Unsafe};
 
 /// A webhook that takes as long is given up by the API server.
@@ -77,7 +78,7 @@ impl Evaluator {
             check_interval: STEPS,
         });
         let mut add = |part: String, rego: &str| {
-            let added = engine.add_policy(part.clone(), rego.to_owned());
+            let added = contained(|| engine.add_policy(part.clone(), rego.to_owned()));
             added.map_err(|error| EvaluateError::Compile { part, why: format!("{error:#}") })
         };
         for (n, lib) in template.libs.iter().enumerate() {
@@ -116,7 +117,7 @@ impl Evaluator {
             .add_extension("external_data".to_owned(), 1, Box::new(external_data))
             .map_err(broke)?;
         engine.set_input(regorus::Value::from(input));
-        let result = engine.eval_rule(format!("{}.violation", self.package));
+        let result = contained(|| engine.eval_rule(format!("{}.violation", self.package)));
         let asked = std::mem::take(&mut *asked.lock().unwrap_or_else(PoisonError::into_inner));
         if !asked.is_empty() {
             return Ok(Outcome::Asks(asked));

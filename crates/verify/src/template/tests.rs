@@ -453,6 +453,53 @@ fn the_shipped_rego_negates_no_builtin() {
     }
 }
 
+/// In the manner of the default templates of Ratify's two generations: each asks whether its own flag
+/// is false. The names are `isSuccess` and `succeeded`.
+fn by_flag(flag: &str) -> Evaluator {
+    let rego = format!(
+        r#"package flags
+answers = found {{
+  keys := [image | image := input.review.object.spec.containers[_].image]
+  found := external_data({{"provider": "p", "keys": keys}})
+}}
+violation[{{"msg": "broken"}}] {{ answers.system_error != "" }}
+violation[{{"msg": "error"}}] {{ count(answers.errors) > 0 }}
+violation[{{"msg": "no"}}] {{
+  answer := answers.responses[_]
+  answer[1].{flag} == false
+}}
+"#
+    );
+    Evaluator::new(&Template::among(&[template(&rego)]).unwrap()).unwrap()
+}
+
+#[test]
+fn templates_of_both_generations_of_ratify_refuse_what_is_refused() {
+    use crate::decision::{Answer, Verdict, no_policy};
+    let key = "r.example/app:1";
+    let reference = key.parse().unwrap();
+    let looked = |verdict| {
+        let mut answers = Answers::none_yet();
+        answers.looked(key, &reference, &Answer { verdict, ..no_policy(&reference) }).unwrap();
+        answers
+    };
+    let mut error = Answers::none_yet();
+    error.refused(key, "BAD_KEY: no");
+    let broken = br#"{"response": {"systemError": "down"}}"#;
+    for flag in ["isSuccess", "succeeded"] {
+        for (answers, expected) in [
+            (looked(Verdict::Verified), &[][..]),
+            (looked(Verdict::Refused), &["no"]),
+            (error.clone(), &["error"]),
+            (Answers::from_json(broken).unwrap(), &["broken"]),
+        ] {
+            let outcome = by_flag(flag).run(&arm_pod(), &json!({}), &answers).unwrap();
+            let expected = expected.iter().map(|&text| text.to_owned()).collect();
+            assert_eq!(outcome, Outcome::Violations(expected), "{flag}: {answers:?}");
+        }
+    }
+}
+
 /// In the manner of Ratify's published templates: every report is a success, and one of them is of the
 /// notation verifier with this issuer.
 const BY_ISSUER: &str = r#"package issuers
@@ -559,6 +606,17 @@ fn other_templates_are_read_bounded_and_named_when_wrong() {
         (
             template("package a\nviolation[x] { x := numbers.range(1, 1000000000)[_] }"),
             "numbers.range, which has no bound",
+        ),
+        (template("package a\nviolation[x] { x := sprintf(\"%½d\", [1]) }"), "\"%½\""),
+        (
+            template("package a\nviolation[x] { x := sprintf(\"%4000000000d\", [1]) }"),
+            "\"%4000000000\"",
+        ),
+        (
+            template(
+                "package a\nviolation[x] { x := sprintf(concat(\"\", [\"%\", \"½d\"]), [1]) }",
+            ),
+            "broke down: the engine panicked",
         ),
         (template("package a\nf(x) = f(x) { true }\nviolation[x] { x := f(1) }"), "f calls itself"),
         (template("package a\nviolation[x] { x := r }\nr { violation[_] }"), "broke down"),

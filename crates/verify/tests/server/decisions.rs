@@ -2,9 +2,13 @@
 
 use portolan_core::Digest;
 use portolan_verify::sign::Form;
+use portolan_verify::template::answers::Answers;
+use portolan_verify::template::evaluate::{Evaluator, Outcome};
+use portolan_verify::template::read::Template;
 use serde_json::{Value, json};
 
-use crate::harness::{Bench, LONG, V1, V2, policy};
+use crate::harness::{Bench, LONG, SHORT, V1, V2, policy, until};
+use crate::support::fault::Fault;
 use crate::support::image::Image;
 
 fn kinds(value: &Value) -> Vec<(String, bool)> {
@@ -66,6 +70,58 @@ async fn the_second_shape_says_the_same() {
     assert!(lacks["subject"].as_str().unwrap().contains(&bench.child("arm64").digest.to_string()));
     let why = lacks["results"][0]["errorReason"].as_str().unwrap();
     assert!(why.starts_with("NOT_SIGNED: "), "{why}");
+}
+
+/// In the manner of the default templates of Ratify's two generations.
+fn by_flag(flag: &str) -> Evaluator {
+    let rego = format!(
+        r#"package flags
+answers = found {{
+  keys := [image | image := input.review.object.spec.containers[_].image]
+  found := external_data({{"provider": "p", "keys": keys}})
+}}
+violation[{{"msg": answers.system_error}}] {{ answers.system_error != "" }}
+violation[{{"msg": "error"}}] {{ count(answers.errors) > 0 }}
+violation[{{"msg": "no"}}] {{ answers.responses[_][1].{flag} == false }}
+"#
+    );
+    let spec = json!({"crd": {"spec": {"names": {"kind": "Flags"}}},
+        "targets": [{"target": "admission.k8s.gatekeeper.sh", "rego": rego}]});
+    let template = json!({"apiVersion": "templates.gatekeeper.sh/v1",
+        "kind": "ConstraintTemplate", "spec": spec});
+    Evaluator::new(&Template::among(&[template]).unwrap()).unwrap()
+}
+
+/// Who moves to a verifier of another generation must not get one that admits everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_template_of_one_generation_refuses_at_the_route_of_the_other() {
+    let bench = Bench::new();
+    let verifier = bench.start_with("", SHORT).await;
+    let key = bench.image(":v1");
+    let pod = json!({"kind": "Pod", "spec": {"containers": [{"name": "a", "image": &key}]}});
+    let says = async |route: &str, flag: &str| {
+        let said = verifier.ask(route, &[&key]).await.body.to_string();
+        let answers = Answers::from_json(said.as_bytes()).unwrap();
+        match by_flag(flag).run(&pod, &json!({}), &answers).unwrap() {
+            Outcome::Violations(violations) => violations,
+            Outcome::Asks(keys) => panic!("{keys:?}"),
+        }
+    };
+    let all = [V1, V2].into_iter().flat_map(|route| [(route, "isSuccess"), (route, "succeeded")]);
+    for (route, flag) in all.clone() {
+        assert_eq!(says(route, flag).await, ["no"], "{route} {flag}: nothing is signed");
+    }
+    bench.sign_amd64().await;
+    for (route, flag) in all.clone() {
+        until(async || says(route, flag).await.is_empty()).await;
+    }
+    let tag = "/manifests/v1";
+    for method in ["GET", "HEAD"] {
+        bench.registry.always(method, tag, Fault::status(500));
+    }
+    for (route, flag) in all {
+        until(async || says(route, flag).await.iter().any(|why| why.contains("REGISTRY"))).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

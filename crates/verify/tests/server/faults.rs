@@ -142,6 +142,22 @@ async fn what_breaks_down_never_admits_and_is_not_told_as_something_to_keep() {
     }
 }
 
+/// It is no list, and that nothing is on it would be a no that whoever asked keeps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_where_a_list_should_be_is_a_system_error() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let page = Answer::new(200, "<html>").header("content-type", "text/html");
+    let path = format!("/referrers/{}", bench.image.top.digest);
+    bench.registry.script("GET", path, vec![Fault::Answer(page)]);
+    let verifier = bench.start().await;
+    let key = bench.key_for("amd64");
+    let said = verifier.ask(V1, &[&key]).await;
+    assert!(said.system_error().contains("REGISTRY"), "{}", said.body);
+    let said = verifier.ask(V1, &[&key]).await;
+    assert_eq!(said.value()["isSuccess"], true, "{}", said.body);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_registry_that_cannot_be_found_is_a_system_error() {
     let bench = Bench::new();
@@ -191,16 +207,34 @@ async fn a_list_of_referrers_that_lies_is_not_believed() {
             is_signature.then(|| portolan_core::Descriptor::new(kind, *digest, bytes.len() as u64))
         },
     );
-    let index = portolan_core::Index::new(vec![listed.unwrap()]);
-    let lie = Answer::new(200, String::from_utf8(index.to_vec()).unwrap())
-        .header("content-type", "application/vnd.oci.image.index.v1+json");
-    bench.registry.always("GET", format!("/referrers/{top}"), Fault::Answer(lie));
+    let lie = list(portolan_core::Index::new(vec![listed.unwrap()]));
+    bench.registry.always("GET", format!("/referrers/{top}"), lie);
     let verifier = bench.start().await;
     let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
     let value = said.value();
     assert_eq!(value["isSuccess"], false, "{value}");
     assert_eq!(value["subjects"][0]["isSuccess"], false);
     assert_eq!(value["subjects"][1]["isSuccess"], true);
+
+    // Signed in full, and it is the list alone that makes the difference.
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let child = bench.child("amd64").digest;
+    let verifier = bench.start().await;
+    assert_eq!(verifier.ask(V1, &[&bench.key_for("amd64")]).await.value()["isSuccess"], true);
+    let none = list(portolan_core::Index::new(Vec::new()));
+    bench.registry.always("GET", format!("/referrers/{child}"), none);
+    let verifier = bench.start().await;
+    let said = verifier.ask(V1, &[&bench.key_for("amd64")]).await;
+    let value = said.value();
+    assert_eq!(value["isSuccess"], false, "{value}");
+    assert_eq!(value["subjects"][0]["isSuccess"], true);
+    assert_eq!(value["subjects"][1]["isSuccess"], false);
+}
+
+fn list(index: portolan_core::Index) -> Fault {
+    let answer = Answer::new(200, String::from_utf8(index.to_vec()).unwrap());
+    Fault::Answer(answer.header("content-type", "application/vnd.oci.image.index.v1+json"))
 }
 
 #[tokio::test(flavor = "multi_thread")]

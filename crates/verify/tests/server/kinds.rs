@@ -1,5 +1,7 @@
 //! Signatures of identities and of the Notary Project, asked for as Gatekeeper and API servers do.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use portolan_core::Descriptor;
 use portolan_registry::images::Place;
 use portolan_verify::cosign;
@@ -9,11 +11,12 @@ use portolan_verify::sigstore::BUNDLE;
 use serde_json::{Value, json};
 
 use crate::harness::{ADMISSION, Bench, SHORT, V1, V2, Verifier, until};
-use crate::mint::{Family, Key, Shapes};
+use crate::mint::{Family, Key, Shape, Shapes};
 use crate::sigstore::attach::{attach, plain};
 use crate::sigstore::fulcio::{Fulcio, layer, sealed};
-use crate::sigstore::{Log, NOON, root_json};
+use crate::sigstore::{Log, NOON, b64, root_json};
 use crate::support::setup;
+use crate::token::Token;
 
 const NOTATION: &str = "application/vnd.cncf.notary.signature";
 
@@ -84,6 +87,64 @@ async fn an_identity_counts_in_both_forms() {
     // Somebody else of the same authority is nobody.
     bench.write("policy.yaml", &signer("mallory@example.com"));
     refused_soon(&bench, &verifier).await;
+}
+
+/// A Sigstore of one's own may have neither log: a timestamp proves when the certificate was good.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_identity_counts_without_logs_where_the_policy_says_so() {
+    let (fulcio, log, ct_log) = (Fulcio::new(), Log::new(), Log::new());
+    let (clock_root, clock) = (Key::p384(), Key::p256());
+    let lasting = |shape: Shape| shape.valid("2020-01-01T00:00:00Z", "2049-01-01T00:00:00Z");
+    let top = lasting(Shape::authority("clock root"));
+    let leaf = lasting(Shape::clock("clock")).issue(&clock, &top.subject, &clock_root);
+    let chain = vec![leaf, top.issue_itself(&clock_root)];
+    let bench = Bench::new();
+    let mut root = root_json(&[&log], &[fulcio.in_root()], &[&ct_log]);
+    let listed: Vec<_> = chain.iter().map(|one| json!({"rawBytes": b64(one)})).collect();
+    root["timestampAuthorities"] = json!([{"certChain": {"certificates": listed}}]);
+    bench.write("root.json", &root.to_string());
+    let signer = |more: &str| {
+        policy(&format!(
+            "{{keyless: {{identity: {{exact: alice@example.com}}, issuer: {{exact: \"https://accounts.example.com\"}}, trustedRoot: root.json{more}}}}}"
+        ))
+    };
+    let alice = fulcio.certify("alice@example.com", "https://accounts.example.com", None);
+    for subject in [bench.image.top.clone(), bench.child("amd64")] {
+        let mut sealed = sealed(&alice, &subject.digest, &log, NOON);
+        let signature = &sealed["dsseEnvelope"]["signatures"][0]["sig"];
+        let signature = STANDARD.decode(signature.as_str().unwrap()).unwrap();
+        // The first of January 2025, the one day of the certificate.
+        let token = Token { time: "20250101120000Z", ..Token::new(&clock, chain.clone()) };
+        let stamp = json!([{"signedTimestamp": b64(response(&token.over(&signature)))}]);
+        let material = sealed["verificationMaterial"].as_object_mut().unwrap();
+        material.remove("tlogEntries");
+        material
+            .insert("timestampVerificationData".to_owned(), json!({"rfc3161Timestamps": stamp}));
+        let bundle = serde_json::to_vec(&sealed).unwrap();
+        attach(&place(&bench), &subject, BUNDLE, plain(BUNDLE, bundle), None).await;
+    }
+    bench.write("policy.yaml", &signer(", log: timestamp, sct: ignored"));
+    let verifier = bench.start_with("", SHORT).await;
+    let (said, yes) = says(&bench, &verifier).await;
+    assert!(yes, "{said}");
+    // Each is asked for where the policy does not say otherwise.
+    for (generation, more, why) in [
+        (2.0, "", "NOT_LOGGED"),
+        (3.0, ", sct: ignored", "NOT_LOGGED"),
+        (4.0, ", log: timestamp", "UNTRUSTED_CERTIFICATE"),
+    ] {
+        bench.write("policy.yaml", &signer(more));
+        verifier.generation(generation).await;
+        let (said, yes) = says(&bench, &verifier).await;
+        assert!(!yes && said.to_string().contains(why), "{more}: {said}");
+    }
+}
+
+/// What an authority answers around its token: granted.
+fn response(token: &[u8]) -> Vec<u8> {
+    let content = [&[0x30, 3, 2, 1, 0], token].concat();
+    let length = u16::try_from(content.len()).unwrap().to_be_bytes();
+    [&[0x30, 0x82], &length[..], &content].concat()
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,6 +14,9 @@ mod page;
 mod reference;
 #[path = "../support/mod.rs"]
 mod sigstore;
+#[path = "../notation/token.rs"]
+#[allow(dead_code, reason = "the tests of timestamps use the rest")]
+mod token;
 
 mod admission;
 mod api;

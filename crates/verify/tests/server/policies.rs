@@ -78,6 +78,32 @@ async fn a_policy_in_rego_decides_for_the_cluster_and_is_read_again() {
     assert_eq!(said.value()["isSuccess"], false, "{}", said.body);
 }
 
+/// A second is little on a busy machine: what was not decided in it is asked for again, and never a no
+/// that whoever asked keeps.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_in_rego_that_has_no_time_is_a_system_error_and_nothing_is_kept() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let slow = "package portolan\ndigits := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n\
+        decision := {\"allow\": true} if {\n  count(input.subjects) > 0\n\
+        count([1 | digits[a]; digits[b]; digits[c]; digits[d]; digits[e]; digits[f]; digits[g]; digits[h]; digits[i]]) > 0\n}\n";
+    bench.write("decision.rego", slow);
+    let text = "version: 1\nsigners: {release: {keys: {files: [release.pub]}}}\ndefault: {rego: decision.rego}\n";
+    bench.write("policy.yaml", text);
+    let times = format!("{LONG}\n[timeouts]\nverify = \"30s\"\n");
+    let verifier = bench.start_with("", &times).await;
+    let key = bench.key_for("amd64");
+    for asked in 1..=2 {
+        let said = verifier.ask(V1, &[&key]).await;
+        assert_eq!(said.status, 503, "{}", said.body);
+        let error = said.system_error();
+        assert!(error.contains("DEADLINE") && error.contains("the policy"), "{error}");
+        let told = "ratify_system_error_count_total{error=\"DEADLINE\"}";
+        assert_eq!(verifier.metric(told).await, f64::from(asked), "each is decided anew");
+    }
+    assert_eq!(verifier.metric("portolan_verifier_subjects_examined_total").await, 2.0);
+}
+
 /// Otherwise a list of nodes that broke would keep a stolen key in force.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broken_list_of_nodes_does_not_keep_a_new_policy_away() {

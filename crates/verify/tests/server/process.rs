@@ -192,6 +192,31 @@ async fn logs_are_lines_of_json_with_the_trace_and_without_secrets() {
     assert!(said["response"]["systemError"].as_str().unwrap().contains("DENIED"), "{said}");
 }
 
+/// Gatekeeper shows nobody the warnings of an answer.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_hosts_platform_leaves_out_is_in_the_log_once_for_each_kept_answer() {
+    let bench = Bench::new();
+    bench.sign_amd64().await;
+    let program = Program::start(&bench, LONG).await;
+    let lines = |part: &str| program.log().lines().filter(|line| line.contains(part)).count();
+    let unseen = "only the host's platform was verified";
+    for asked in 1..4 {
+        program.ask(&bench, &bench.image(":v1")).await.unwrap();
+        until(async || lines("\"let in\"") == asked).await;
+        assert_eq!(lines(unseen), 1, "asked {asked} times: {}", program.log());
+    }
+    let log = program.log();
+    let line = log.lines().find(|line| line.contains(unseen)).unwrap();
+    let line: Value = serde_json::from_str(line).unwrap();
+    assert_eq!(line["level"], "warn", "{line}");
+    assert!(line["warning"].as_str().unwrap().contains("linux/arm64"), "{line}");
+    assert!(line["reference"].as_str().unwrap().ends_with("team/app:v1"), "{line}");
+    // Who names a platform means no other.
+    program.ask(&bench, &bench.key_for("amd64")).await.unwrap();
+    until(async || lines("\"let in\"") == 4).await;
+    assert_eq!(lines(unseen), 1, "{}", program.log());
+}
+
 #[tokio::test]
 async fn a_configuration_that_is_wrong_is_told_with_its_line() {
     let bench = Bench::new();

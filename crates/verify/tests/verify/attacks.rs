@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use portolan_core::{Descriptor, Digest, Index, Manifest, Target, media_type};
+use portolan_registry::images::{EntryError, ResolveError};
 use portolan_verify::authority::RefusalCode;
 use portolan_verify::collect::CollectError;
 use portolan_verify::cosign;
 use portolan_verify::decision::{ReasonCode, Verdict};
 use portolan_verify::key::PrivateKey;
-use portolan_verify::policy::IndexPolicy;
 use portolan_verify::sign::{Form, sign};
 use portolan_verify::sigstore::BUNDLE;
+use portolan_verify::subjects::FindSubjectsError;
 use portolan_verify::verify::VerifyError;
 
-use crate::bench::{Bench, for_platform, index_of, is, of};
+use crate::bench::{Bench, digests, for_platform, index_of, is, of};
 use crate::support::fault::{Answer, Fault, within};
 use crate::support::image::{Image, to_json};
 
@@ -270,15 +271,43 @@ async fn what_has_another_size_than_it_is_said_to_have_is_no_evidence() {
         }
         let error = within(30, bench.trouble("linux/amd64")).await;
         assert!(matches!(error, VerifyError::Collect(CollectError::Read { .. })), "{lie}: {error}");
+    }
+}
 
-        // Of an entry of the index: what is there is not what was signed as listed.
+/// What is signed is a digest, so a size that an index lies about changes nothing of what counts. Where
+/// the entry has to be opened, to know what is in it or what it runs on, it is not believed; a runtime,
+/// which opens each, does not believe it either.
+#[tokio::test]
+async fn an_index_that_lies_about_the_size_of_an_entry_is_not_believed_where_it_is_opened() {
+    for lie in [-1_i64, 1, 1_000_000] {
+        let lying = |entry: &Descriptor, platform: Option<&str>| {
+            let size = u64::try_from(entry.size.cast_signed() + lie).unwrap();
+            let platform = platform.map(|text| text.parse().unwrap());
+            Descriptor { size, platform, ..entry.clone() }
+        };
         let image = Image::multi(&AMD, 1);
-        let mut entry = image.as_index().manifests[0].clone();
-        entry.size = changed(entry.size);
-        let bench = Bench::holding(index_of(vec![entry.clone()], &[&image]));
+        let child = image.as_index().manifests[0].clone();
+        let named = lying(&child, Some("linux/amd64"));
+        let bench = Bench::holding(index_of(vec![named], &[&image]));
         bench.sign(&bench.top()).await;
-        let rule = bench.rule(IndexPolicy::Both);
-        let answer = within(30, bench.ask(&bench.reference(), "linux/amd64", &rule)).await;
-        assert!(!answer.is_ok_and(|answer| answer.verdict == Verdict::Verified), "{lie}");
+        is(&bench.verify("linux/amd64").await, Verdict::Refused);
+        bench.sign(&child).await;
+        let answer = within(30, bench.verify("linux/amd64")).await;
+        is(&answer, Verdict::Verified);
+        assert_eq!(digests(&answer), [bench.top().digest, child.digest]);
+
+        // One without a platform is opened for its config, and one that is an index for what it lists.
+        for entry in [lying(&child, None), lying(&image.top, None)] {
+            let bench = Bench::holding(index_of(vec![entry.clone()], &[&image]));
+            for subject in [&bench.top(), &image.top, &child] {
+                bench.sign(subject).await;
+            }
+            let error = within(30, bench.trouble("linux/amd64")).await;
+            let VerifyError::Subjects(FindSubjectsError::Read(ResolveError::Entry(error))) = error
+            else {
+                panic!("{error}")
+            };
+            assert!(matches!(error, EntryError::OtherSize { .. }), "{lie}: {error}");
+        }
     }
 }

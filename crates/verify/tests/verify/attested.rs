@@ -3,7 +3,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use portolan_core::{Descriptor, Manifest, media_type};
+use portolan_core::{Descriptor, Index, Manifest, media_type};
 use portolan_verify::collect::{CollectError, Limits};
 use portolan_verify::cosign;
 use portolan_verify::decision::{Answer, ReasonCode, Verdict};
@@ -15,6 +15,7 @@ use portolan_verify::verify::VerifyError;
 use serde_json::{Value, json};
 
 use crate::bench::{Bench, is};
+use crate::support::fault::{Answer as Page, Fault};
 use crate::support::image::{Image, to_json};
 
 const SLSA: &str = "https://slsa.dev/provenance/v1";
@@ -211,6 +212,30 @@ fn scan(level: &str, days: Option<i64>) -> Value {
     })
 }
 
+/// As `trivy image --format cosign-vuln` writes it, and cosign attests it.
+#[tokio::test]
+async fn a_list_of_weaknesses_in_the_scanners_own_json_is_read() {
+    let rule = format!("require: {{allOf: [release]}}\n{WEAKNESSES}\n    maximumAge: 7d");
+    let report = |severity: &str, days: i64| {
+        let time = jiff::Timestamp::now() - jiff::SignedDuration::from_hours(24 * days);
+        let found =
+            json!([{"VulnerabilityID": "CVE-2026-0001", "PkgName": "musl", "Severity": severity}]);
+        json!({
+            "metadata": {"scanFinishedOn": time.to_string()},
+            "scanner": {"uri": "pkg:github/aquasecurity/trivy", "result": {"SchemaVersion": 2,
+                "Results": [{"Target": "app", "Class": "os-pkgs", "Vulnerabilities": found}]}},
+        })
+    };
+    let bench = bench();
+    bench.sign(&bench.top()).await;
+    attest(&bench, &bench.key, VULN, report("HIGH", 2), false).await;
+    let high = asked(&bench, &rule).await;
+    let message = &high.subjects[0].reasons[0].message;
+    assert!(message.contains("CVE-2026-0001 of severity High"), "{message}");
+    attest(&bench, &bench.key, VULN, report("LOW", 1), true).await;
+    is(&asked(&bench, &rule).await, Verdict::Verified);
+}
+
 /// Who is trusted for another statement does not speak of weaknesses.
 #[tokio::test]
 async fn documents_of_signers_that_are_not_required_do_not_count() {
@@ -322,6 +347,29 @@ async fn components_of_cyclonedx_are_found_and_those_inside_of_others() {
             }
         }
     }
+}
+
+/// A list of earlier days lies under the tag, and a gateway answers where the list of today is.
+#[tokio::test]
+async fn an_old_list_does_not_win_where_the_new_one_cannot_be_had() {
+    let rule = format!("require: {{allOf: [release]}}\n{WEAKNESSES}");
+    let bench = bench();
+    let digest = bench.top().digest;
+    bench.sign(&bench.top()).await;
+    attest(&bench, &bench.key, VULN, scan("note", Some(3)), false).await;
+    let old = bench.place().referrers(&digest, None).await.unwrap();
+    let old = Image::of_manifest(media_type::OCI_INDEX, &to_json(&Index::new(old)));
+    let tag = digest.referrers_tag();
+    bench.server.registry().repositories.get_mut("team/app").unwrap().hold(&old, &tag);
+    is(&asked(&bench, &rule).await, Verdict::Verified);
+    attest(&bench, &bench.key, VULN, scan("error", Some(1)), false).await;
+    is(&asked(&bench, &rule).await, Verdict::Refused);
+    let page = Fault::Answer(Page::new(200, "<html>").header("content-type", "text/html"));
+    bench.server.always("GET", format!("/referrers/{digest}"), page);
+    let rule = rule_of(&bench, &bench.key, &rule);
+    let asked = bench.ask(&bench.reference(), "linux/amd64", &rule).await;
+    let error = asked.expect_err("nobody knows");
+    assert!(matches!(error, VerifyError::Collect(CollectError::List { .. })), "{error}");
 }
 
 #[tokio::test]

@@ -49,6 +49,14 @@ async fn whatever_cannot_be_had_is_an_error_and_never_unsigned() {
         }
         is(&bench.verify("linux/amd64").await, Verdict::Verified);
     }
+    // A gateway's page says nothing of what is attached, with whatever success.
+    let page = Answer::new(200, "<html>").header("content-type", "text/html");
+    let path = format!("/referrers/{}", child.digest);
+    bench.server.script("GET", path, vec![Fault::Answer(page)]);
+    let error = bench.trouble("linux/amd64").await;
+    assert!(matches!(error, VerifyError::Collect(CollectError::List { .. })), "{error}");
+    assert!(chain(&error).contains("text/html"), "{}", chain(&error));
+    is(&bench.verify("linux/amd64").await, Verdict::Verified);
 }
 
 /// A blob that is gone although its manifest is there: the registry lost it.

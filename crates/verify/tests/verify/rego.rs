@@ -2,8 +2,13 @@
 
 use std::path::Path;
 
-use portolan_verify::decision::{ReasonCode, Verdict};
+use portolan_registry::ErrorClass;
+use portolan_verify::collect::Limits;
+use portolan_verify::decision::{Question, ReasonCode, Verdict};
 use portolan_verify::policy::{self, Policy};
+use portolan_verify::subject::{Kind, Subject};
+use portolan_verify::subjects::{Subjects, Wanted};
+use portolan_verify::verify::{UnansweredError, verify_subjects};
 
 use crate::bench::{Bench, digests, is};
 
@@ -19,6 +24,17 @@ bad contains sprintf("%v is not signed", [subject.digest]) if {
 }
 
 bad contains "another repository" if not endswith(input.repository, "/team/app")
+"#;
+
+/// What has no end within any time that a policy is given.
+const SLOW: &str = r#"package portolan
+
+digits := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+decision := {"allow": true} if {
+  count(input.subjects) > 0
+  count([1 | digits[a]; digits[b]; digits[c]; digits[d]; digits[e]; digits[f]; digits[g]; digits[h]; digits[i]]) > 0
+}
 "#;
 
 fn load(dir: &Path, key: &str, rego: &str) -> Policy {
@@ -91,6 +107,29 @@ async fn a_policy_in_rego_that_does_not_decide_is_a_no_with_its_own_code() {
         is(&answer, Verdict::Refused);
         assert_eq!(answer.reasons[0].code, ReasonCode::PolicyBroken, "{rego}: {answer:?}");
     }
+}
+
+/// A person is told no, and why; a program is told that nobody decided, and asks again.
+#[tokio::test]
+async fn a_policy_in_rego_that_had_no_time_is_no_answer_for_programs() {
+    let bench = Bench::new(&["linux/amd64"]);
+    let dir = tempfile::tempdir().unwrap();
+    let policy = load(dir.path(), &bench.key.public().to_pem(), SLOW);
+    let reference = bench.reference();
+    let rule = policy.rule(&reference).unwrap();
+    let answer = bench.ask(&reference, "linux/amd64", rule).await.unwrap();
+    is(&answer, Verdict::Refused);
+    assert_eq!(answer.reasons[0].code, ReasonCode::PolicyBroken, "{answer:?}");
+
+    let subject = Subject { descriptor: bench.entry(0), kind: Kind::Manifest, platform: None };
+    let image = Subjects::of(None, vec![subject]).unwrap();
+    let wanted = Wanted::all();
+    let now = jiff::Timestamp::now();
+    let question = Question { reference: &reference, namespace: None, rule, wanted: &wanted, now };
+    let answer = verify_subjects(&bench.place(), &question, &image, &Limits::default()).await;
+    let error = answer.expect_err("nobody decided");
+    assert!(matches!(error, UnansweredError::Undecided(_)), "{error}");
+    assert_eq!(error.class(), ErrorClass::Local);
 }
 
 #[test]

@@ -26,9 +26,12 @@ pub(in crate::server) struct KeptAnswer {
     pub(in crate::server) until: Instant,
 }
 
+/// A key as it begins its item, and what is told of it.
+type Item = (Box<[u8]>, Arc<KeptAnswer>);
+
 /// What is told to a request, byte for byte the same, whose keys are all known.
 pub(in crate::server) struct KeptRequest {
-    items: Box<[(Box<[u8]>, Arc<KeptAnswer>)]>,
+    items: Box<[Item]>,
     /// Of its answer, about.
     bytes: usize,
     pub(super) ground: Ground,

@@ -186,17 +186,14 @@ fn look<T>(
 }
 
 fn logins(place: &Place, secret: &Secret) -> Option<Logins> {
-    let (form, member) = match secret.type_.as_deref() {
-        Some("kubernetes.io/dockerconfigjson") => {
-            (LoginsForm::DockerConfigJson, ".dockerconfigjson")
-        }
-        Some("kubernetes.io/dockercfg") => (LoginsForm::DockerCfg, ".dockercfg"),
-        _ => {
-            pass_over(place, "it is of no type for logins of registries");
-            return None;
-        }
+    let Some((form, member)) = LoginsForm::of_secret(secret.type_.as_deref()) else {
+        pass_over(place, "it is of no type for logins of registries");
+        return None;
     };
-    let bytes = secret.data.as_ref().and_then(|data| data.get(member))?;
+    let Some(bytes) = secret.data.as_ref().and_then(|data| data.get(member)) else {
+        pass_over(place, &format!("it has no {member}"));
+        return None;
+    };
     let Place { namespace, name } = place;
     let told = PathBuf::from(format!("the Secret {namespace}/{name}"));
     match Logins::parse(&bytes.0, form, &told) {

@@ -10,7 +10,7 @@ const MAX_THREADS: usize = 1024;
 
 impl Config {
     /// What does not go together, if something does not.
-    pub(super) fn contradiction(&self) -> Option<&'static str> {
+    pub(super) fn contradictory(&self) -> Option<&'static str> {
         let Timeouts { verify, mutate, admission, margin, .. } = &self.timeouts;
         if margin >= verify || margin >= mutate || margin >= admission {
             return Some("timeouts.margin must be less than each of verify, mutate and admission");

@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use portolan_registry::serving::program;
 use serde::Deserialize;
 
 use super::Span;
@@ -170,7 +171,7 @@ impl TryFrom<String> for Lifetime {
         let span = match text.strip_suffix('d').map(str::parse::<u64>) {
             Some(Ok(days @ 1..=3650)) => Duration::from_secs(days * DAY),
             Some(_) => return Err(wrong),
-            None => Span::try_from(text).map_err(|_| wrong)?.0,
+            None => text.parse::<program::Span>().and_then(Span::try_from).map_err(|_| wrong)?.0,
         };
         (span >= Duration::from_secs(10)).then_some(Self(span)).ok_or(wrong)
     }

@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use jiff::SignedDuration;
 use portolan_core::Platform;
 use portolan_core::platform::ParsePlatformError;
+use portolan_registry::serving::program;
 use serde::Deserialize;
 
 use crate::policy::Pattern;
@@ -36,9 +36,10 @@ impl TryFrom<String> for NodePlatform {
     }
 }
 
-/// A time, such as `"500ms"`, `"30s"`, `"2m"` or `"1h"`; not nothing, and at most a day.
+/// A time as every configuration says it: whole seconds, `"500ms"`, `"30s"`, `"2m"` or `"1h"`; not nothing, and at most a
+/// day.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
-#[serde(try_from = "String")]
+#[serde(try_from = "program::Span")]
 pub struct Span(pub Duration);
 
 impl Span {
@@ -48,14 +49,11 @@ impl Span {
     }
 }
 
-impl TryFrom<String> for Span {
+impl TryFrom<program::Span> for Span {
     type Error = &'static str;
 
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        let span = text.parse::<SignedDuration>().ok();
-        let span = span.and_then(|span| Duration::try_from(span).ok());
-        let fits = |span: &Duration| !span.is_zero() && *span <= Duration::from_secs(24 * 3600);
-        let wrong = "a time is a text such as \"500ms\", \"30s\" or \"2m\", more than nothing and at most a day";
-        span.filter(fits).map(Self).ok_or(wrong)
+    fn try_from(program::Span(span): program::Span) -> Result<Self, Self::Error> {
+        let fits = !span.is_zero() && span <= Duration::from_secs(24 * 3600);
+        fits.then_some(Self(span)).ok_or("a time is more than nothing here, and at most a day")
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use prometheus_client::encoding::text;
+use portolan_registry::serving::program::openmetrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -296,12 +296,7 @@ impl Metrics {
 
     /// As Prometheus reads it.
     pub(super) fn text(&self) -> String {
-        let mut text = String::new();
-        match text::encode(&mut text, &self.registry) {
-            Ok(()) => text,
-            // Writing to a text cannot fail; half of one would be taken for the truth.
-            Err(_) => String::new(),
-        }
+        openmetrics(&self.registry)
     }
 }
 
