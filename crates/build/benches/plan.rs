@@ -20,6 +20,7 @@ fn main() {
     let settings = Settings {
         step_image: "registry.example/portolan:1".to_owned(),
         service_account: None,
+        source_repository: None,
         created: 0,
     };
     let once = || {

@@ -11,11 +11,13 @@
 //! | `steps` | what the pods of a cluster run |
 //! | `request` | what somebody asks of a cluster as objects, and what its answers mean; pure |
 //! | `engine` | source, platforms and index on this machine |
+//! | `blocking` | work on a thread, which ends with whoever waits for it |
 //! | `workshop` | a directory to work in, which goes with its process |
 
 #![warn(missing_docs)]
 
 pub mod assemble;
+mod blocking;
 pub mod containerfile;
 pub mod engine;
 pub mod names;

@@ -25,6 +25,8 @@ pub enum OutputError {
 pub struct Outputs {
     index: Reference,
     tag: Tag,
+    /// Where source artifacts go instead of the image's repository.
+    sources: Option<RegistryReference>,
 }
 
 impl Outputs {
@@ -39,7 +41,13 @@ impl Outputs {
             return Err(OutputError::Digest(reference.to_string()));
         }
         let tag = reference.tag().cloned().unwrap_or_else(Tag::latest);
-        Ok(Self { index: with_tag(&reference, tag.clone()), tag })
+        Ok(Self { index: with_tag(&reference, tag.clone()), tag, sources: None })
+    }
+
+    /// The same, with source artifacts in a repository of their own, which has others' readers than the image.
+    #[must_use]
+    pub fn with_sources(self, repository: Option<&RegistryReference>) -> Self {
+        Self { sources: repository.cloned(), ..self }
     }
 
     /// The index.
@@ -54,6 +62,12 @@ impl Outputs {
 
     /// The source artifact.
     pub fn source(&self) -> Reference {
+        if let (Some(sources), Reference::Registry(image)) = (&self.sources, &self.index) {
+            // Images of many repositories have the same tags.
+            let image = format!("{}/{}", image.registry, image.repository);
+            let tag = suffixed(&self.tag, &format!("-{}{SOURCE_SUFFIX}", short_hash(&image, 12)));
+            return with_tag(&Reference::Registry(sources.clone()), tag);
+        }
         with_tag(&self.index, suffixed(&self.tag, SOURCE_SUFFIX))
     }
 
@@ -61,6 +75,13 @@ impl Outputs {
     pub fn platform(&self, platform: &Platform) -> Reference {
         with_tag(&self.index, suffixed(&self.tag, &format!("-{}", platform_suffix(platform))))
     }
+}
+
+/// A name for an image that no other run uses: what is there was put there by this one. 48 bits keep a
+/// million runs of one tag apart.
+pub(crate) fn of_run(image: &Reference, run: &str) -> Reference {
+    let tag = image.tag().cloned().unwrap_or_else(Tag::latest);
+    with_tag(image, suffixed(&tag, &format!("-run-{}", short_hash(run, 12))))
 }
 
 fn with_tag(reference: &Reference, tag: Tag) -> Reference {

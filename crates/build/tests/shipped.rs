@@ -76,6 +76,7 @@ fn every_strategy_is_planned_for_two_platforms_by_parameter_and_on_native_nodes(
         let settings = Settings {
             step_image: "portolan.example/portolan:test".to_owned(),
             service_account: None,
+            source_repository: None,
             created: 0,
         };
         let planned = plan::plan(&run, &objects, &settings)
@@ -142,6 +143,44 @@ fn scripts_of_strategies_are_read_by_a_shell() {
         }
     }
     assert!(scripts >= 6, "{scripts}");
+}
+
+/// With stand-ins for `go`, which would fetch ko, and for ko. A tag would make ko refuse the name; a directory of
+/// another user makes git refuse, and with it the compiler.
+#[test]
+fn ko_is_told_a_repository_without_a_tag_and_git_trusts_the_source() {
+    let all = shipped().cluster_strategies;
+    let ko = all.iter().find(|strategy| strategy.name_any() == "ko").unwrap();
+    let step = serde_json::to_value(&ko.spec.0.steps[0]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let bin = dir.path().join("bin");
+    std::fs::create_dir(&bin).unwrap();
+    let program = |name: &str, text: String| {
+        use std::os::unix::fs::PermissionsExt;
+        std::fs::write(bin.join(name), format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(bin.join(name), PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    program("go", format!("test \"$1\" != env || echo {}", dir.path().display()));
+    program("ko", "echo \"$KO_DOCKER_REPO $(git config --get-all safe.directory) $*\"".to_owned());
+    let script = step["args"][1].as_str().unwrap();
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
+    for (image, repository) in [
+        ("r.example:5000/team/app:1-linux-arm64", "r.example:5000/team/app"),
+        ("r.example:5000/team/app", "r.example:5000/team/app"),
+        ("app:1", "app"),
+    ] {
+        let mut shell = std::process::Command::new("sh");
+        for variable in step["env"].as_array().unwrap() {
+            let (name, value) = (variable["name"].as_str(), variable["value"].as_str());
+            shell.env(name.unwrap(), value.filter(|value| !value.contains('$')).unwrap_or("."));
+        }
+        let made = [("IMAGE", image), ("IMAGE_PLATFORM", "linux/arm64"), ("PATH", &path)];
+        let out = shell.args(["-c", script, "ko"]).envs(made).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stdout);
+        let expected = format!("{repository} * build --push=false ");
+        assert!(said.starts_with(&expected), "{image}: {said} {out:?}");
+        assert!(said.contains("--platform=linux/arm64"), "{said}");
+    }
 }
 
 #[test]

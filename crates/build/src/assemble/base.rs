@@ -8,7 +8,7 @@ use portolan_core::{Descriptor, Digest, LayoutReference, Platform, Reference, Ta
 use portolan_registry::copy::{CopyOptions, copy};
 use portolan_registry::images::{self, ImageError, Place, resolve_platform};
 use portolan_registry::progress::Silent;
-use portolan_rootdisk::build::{BuildOptions, LayerInput, Request, Unwatched, Watch, build};
+use portolan_rootdisk::build::{BuildOptions, LayerInput, Request, Watch, build};
 use portolan_rootdisk::fetch::PlaceLayers;
 use tokio_util::sync::CancellationToken;
 
@@ -16,6 +16,7 @@ use super::config::Config;
 use super::layer::Layer;
 use super::tree::{self, Disk};
 use super::{AssembleImageError, Assembler, Finished, created};
+use crate::blocking::blocking;
 
 impl Assembler {
     /// What a reference is. It is asked for once, so that a tag that moves cannot give two
@@ -127,14 +128,26 @@ pub(crate) async fn file_system(
     let resolved_digest = Digest::sha256(ids.join("\n").as_bytes());
     let request = Request { resolved_digest, layers, options };
     let source = PlaceLayers::new(place, blobs, None, &CancellationToken::new());
-    let watch: Arc<dyn Watch> = Arc::new(Unwatched);
     let dir = dir.to_owned();
-    let built = tokio::task::spawn_blocking(move || build(&request, &source, &dir, &watch)).await;
+    let built = blocking(move |halt| {
+        let watch: Arc<dyn Watch> = Arc::new(UntilHalted(halt.clone()));
+        build(&request, &source, &dir, &watch)
+    });
+    let built = built.await;
     let built = built.map_err(|_| AssembleImageError::Panicked)?;
     let built = built.map_err(|source| AssembleImageError::Disk(Box::new(source)))?;
     Disk::open(built.disk).map_err(|source| {
         AssembleImageError::Context(Box::new(tree::TreeError::Disk(source).into()))
     })
+}
+
+/// Listens to nothing, and gives up when nobody waits any more.
+struct UntilHalted(CancellationToken);
+
+impl Watch for UntilHalted {
+    fn cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }
 
 /// Docker's name for such a layer, in OCI's words: the bytes are the same.

@@ -6,17 +6,16 @@
 use std::io::{self, Read as _, Write};
 use std::path::Path;
 
-use flate2::{Compression, GzBuilder};
 use portolan_core::{Algorithm, Descriptor, Digest, Hasher};
 use portolan_registry::layout::{Layout, LayoutError};
+use tokio_util::sync::CancellationToken;
 
+use super::gzip::Gzip;
 use super::tree::{Content, TreeError};
 
 /// What such a layer is called.
 pub(crate) const MEDIA_TYPE: &str = "application/vnd.oci.image.layer.v1.tar+gzip";
 const BUFFER: usize = 64 * 1024;
-/// "Unknown", so that no system shows.
-const GZIP_OS: u8 = 255;
 
 /// One name in a layer.
 #[derive(Debug, Clone)]
@@ -71,24 +70,27 @@ pub enum LayerError {
     Keep(#[from] LayoutError),
 }
 
-/// Hashes what is written on its way.
-struct Hashed<W> {
+/// Hashes what is written on its way, as long as anybody wants it.
+struct Hashed<'a, W> {
     inner: W,
     hasher: Hasher,
-    written: u64,
+    halt: &'a CancellationToken,
 }
 
-impl<W> Hashed<W> {
-    fn new(inner: W) -> Self {
-        Self { inner, hasher: Hasher::new(Algorithm::Sha256), written: 0 }
+impl<'a, W> Hashed<'a, W> {
+    fn new(inner: W, halt: &'a CancellationToken) -> Self {
+        Self { inner, hasher: Hasher::new(Algorithm::Sha256), halt }
     }
 }
 
-impl<W: Write> Write for Hashed<W> {
+impl<W: Write> Write for Hashed<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        // Everything in a layer comes by here, names without content too. Not as `Interrupted`, which is tried again.
+        if self.halt.is_cancelled() {
+            return Err(io::Error::other("nobody waits for it any more"));
+        }
         let written = self.inner.write(bytes)?;
         self.hasher.update(&bytes[..written]);
-        self.written += written as u64;
         Ok(written)
     }
 
@@ -97,15 +99,16 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Writes a layer of these entries and keeps it.
-pub(crate) fn write(entries: &[Entry], layout: &Layout) -> Result<Layer, LayerError> {
+/// Writes a layer of these entries and keeps it, unless it is halted before.
+pub(crate) fn write(
+    entries: &[Entry],
+    layout: &Layout,
+    halt: &CancellationToken,
+) -> Result<Layer, LayerError> {
     let whole = |source| LayerError::Write { path: String::new(), source };
-    let temp = tempfile::tempfile_in(layout.dir()).map_err(whole)?;
-    let packed = Hashed::new(io::BufWriter::with_capacity(BUFFER, temp));
-    let gzip =
-        GzBuilder::new().mtime(0).operating_system(GZIP_OS).write(packed, Compression::new(6));
+    let gzip = Gzip::new(layout.new_blob()?).map_err(whole)?;
     // The packer is fed in pieces of one size, whatever sizes files have.
-    let tar = Hashed::new(io::BufWriter::with_capacity(BUFFER, gzip));
+    let tar = Hashed::new(io::BufWriter::with_capacity(BUFFER, gzip), halt);
     let mut builder = tar::Builder::new(tar);
     for entry in entries {
         append(&mut builder, entry)?;
@@ -114,33 +117,8 @@ pub(crate) fn write(entries: &[Entry], layout: &Layout) -> Result<Layer, LayerEr
     tar.flush().map_err(whole)?;
     let diff_id = tar.hasher.finish();
     let gzip = tar.inner.into_inner().map_err(|error| whole(error.into_error()))?;
-    let packed = gzip.finish().map_err(whole)?;
-    let (digest, size) = (packed.hasher.finish(), packed.written);
-    let mut temp = packed.inner.into_inner().map_err(|error| whole(error.into_error()))?;
-    io::Seek::rewind(&mut temp).map_err(whole)?;
-    keep(&mut temp, digest, size, layout)?;
+    let (digest, size) = gzip.finish().map_err(whole)?.keep()?;
     Ok(Layer { blob: Descriptor::new(MEDIA_TYPE, digest, size), diff_id })
-}
-
-fn keep(
-    file: &mut std::fs::File,
-    digest: Digest,
-    size: u64,
-    layout: &Layout,
-) -> Result<(), LayerError> {
-    if layout.blob_size(&digest)? == Some(size) {
-        return Ok(());
-    }
-    let mut writer = layout.blob_writer(digest, Some(size))?;
-    let mut buffer = vec![0; BUFFER];
-    loop {
-        let read = file.read(&mut buffer);
-        match read.map_err(|source| LayerError::Write { path: String::new(), source })? {
-            0 => break,
-            read => writer.write(&buffer[..read])?,
-        }
-    }
-    Ok(writer.commit()?)
 }
 
 fn append<W: Write>(builder: &mut tar::Builder<W>, entry: &Entry) -> Result<(), LayerError> {
@@ -196,5 +174,39 @@ impl<R: io::Read> io::Read for Counted<R> {
         let read = self.inner.read(buffer)?;
         self.read += read as u64;
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_layer_that_nobody_wants_any_more_is_given_up() {
+        let dir = tempfile::tempdir().unwrap();
+        let layout = Layout::create(dir.path()).unwrap();
+        let entry = |what| Entry {
+            path: "name".to_owned(),
+            what,
+            mode: 0o755,
+            uid: 0,
+            gid: 0,
+            mtime: 0,
+            xattrs: Vec::new(),
+        };
+        let content = Content::Inline(b"text".as_slice().into());
+        let file = EntryKind::File { size: 4, content };
+        for what in [EntryKind::Directory, EntryKind::Symlink(b"to".to_vec()), file] {
+            let (entries, halt) = ([entry(what)], CancellationToken::new());
+            let blobs = || std::fs::read_dir(dir.path().join("blobs/sha256")).unwrap().count();
+            let before = blobs();
+            halt.cancel();
+            let error = write(&entries, &layout, &halt).unwrap_err();
+            let told = portolan_core::causes::chain(&error);
+            assert!(told.contains("nobody waits"), "{told}");
+            assert_eq!(blobs(), before, "nothing is kept");
+            write(&entries, &layout, &CancellationToken::new()).unwrap();
+            assert_eq!(blobs(), before + 1);
+        }
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod base;
 mod config;
 mod copying;
 mod error;
+mod gzip;
 mod ignore;
 pub(crate) mod layer;
 pub(crate) mod tree;
@@ -29,6 +30,7 @@ use self::copying::Into;
 use self::ignore::Ignore;
 use self::layer::{Entry, Layer};
 use self::tree::{Context, Disk, Tree};
+use crate::blocking::blocking;
 use crate::containerfile::{self, Base, Change, Copying, From, Instruction, Stage, Stages};
 
 /// Names that a Containerfile may have, the first one that is there counts.
@@ -37,7 +39,7 @@ pub const FILE_NAMES: [&str; 2] = ["Containerfile", "Dockerfile"];
 const IGNORE_NAMES: [&str; 2] = [".containerignore", ".dockerignore"];
 
 /// What is assembled.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recipe {
     /// The directory that is built.
     pub dir: PathBuf,
@@ -243,8 +245,7 @@ impl Assembler {
         };
         let layout = self.staging.clone();
         let made = slot.get_or_try_init(|| async move {
-            let work = move || layer::write(&entries, &layout);
-            let written = tokio::task::spawn_blocking(work).await;
+            let written = blocking(move |halt| layer::write(&entries, &layout, halt)).await;
             let written = written.map_err(|_| AssembleImageError::Panicked)?;
             written.map_err(|source| AssembleImageError::Layer(Box::new(source)))
         });

@@ -114,10 +114,13 @@ pub enum From {
 
 /// What a stage knows of what it stands on.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Inherited {
-    pub(crate) env: Vec<(String, String)>,
-    pub(crate) workdir: String,
-    pub(crate) shell: Vec<String>,
+pub struct Inherited {
+    /// Its variables.
+    pub env: Vec<(String, String)>,
+    /// Where its programs begin; empty for the root.
+    pub workdir: String,
+    /// What reads its commands; empty for `/bin/sh -c`.
+    pub shell: Vec<String>,
 }
 
 /// Finds the stages that `target`, or else the last stage, needs.

@@ -9,8 +9,7 @@ mod words;
 
 use std::fmt;
 
-pub(crate) use evaluate::Inherited;
-pub use evaluate::{Base, Change, Copying, From, Stage, Stages, evaluate};
+pub use evaluate::{Base, Change, Copying, From, Inherited, Stage, Stages, evaluate};
 pub use parse::{Outline, outline, parse};
 
 /// The largest Containerfile that is read.

@@ -17,7 +17,10 @@ impl Stage {
     }
 
     /// What it does, each with the line that says so.
-    pub(crate) fn changes(
+    ///
+    /// # Errors
+    /// With line and column: a value, a path or a word that means nothing.
+    pub fn changes(
         &self,
         inherited: &Inherited,
     ) -> Result<Vec<(String, Change)>, ContainerfileError> {

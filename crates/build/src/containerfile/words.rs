@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 
+/// So deep may values stand in one another, `${A:-${B:-…}}`. People write two; each costs a frame of the stack and
+/// another look at the rest, so that a line of a megabyte would end the program.
+const MAX_DEPTH: usize = 32;
+
 /// Splits a text into words with their offsets; quotes stay, and hold words together.
 pub(super) fn split(text: &str, escape: char) -> Vec<(usize, &str)> {
     let mut words = Vec::new();
@@ -94,7 +98,7 @@ fn variable(
     let end = name_of(inner);
     let (name, after) = inner.split_at(end);
     let value = values.get(name);
-    let close = closing(after).ok_or_else(|| format!("${{{name} is never closed with }}"))?;
+    let close = closing(after)?.ok_or_else(|| format!("${{{name} is never closed with }}"))?;
     let (operator, other) = (&after[..close], 1 + end + close + 1);
     if name.is_empty() {
         return Err("${} names no variable".to_owned());
@@ -126,18 +130,24 @@ fn variable(
     Ok(other)
 }
 
-/// Where the brace closes, inner ones skipped.
-fn closing(text: &str) -> Option<usize> {
+/// Where the brace closes, inner ones skipped. What stands in a value is within its braces, so this is what keeps
+/// [`expand`] from calling itself too often.
+fn closing(text: &str) -> Result<Option<usize>, String> {
     let mut depth = 0_usize;
     for (at, c) in text.char_indices() {
         match c {
+            '{' if depth == MAX_DEPTH => {
+                return Err(format!(
+                    "braces stand in one another more than {MAX_DEPTH} deep; give the inner ones a name with ARG"
+                ));
+            }
             '{' => depth += 1,
-            '}' if depth == 0 => return Some(at),
+            '}' if depth == 0 => return Ok(Some(at)),
             '}' => depth -= 1,
             _ => {}
         }
     }
-    None
+    Ok(None)
 }
 
 #[cfg(test)]
@@ -173,5 +183,20 @@ mod tests {
         let split: Vec<&str> =
             split("a  \"b c\" 'd e'f g\\ h", '\\').into_iter().map(|(_, word)| word).collect();
         assert_eq!(split, ["a", "\"b c\"", "'d e'f", "g\\ h"]);
+    }
+    /// Of a megabyte, which is what a Containerfile may have.
+    #[test]
+    fn values_in_values_have_a_bound() {
+        let nested =
+            |depth: usize, end: &str| format!("{}x{}", "${A:-".repeat(depth), end.repeat(depth));
+        let values = BTreeMap::new();
+        assert_eq!(expand(&nested(MAX_DEPTH + 1, "}"), '\\', &values).as_deref(), Ok("x"));
+        for (depth, end) in [(MAX_DEPTH + 2, "}"), (150_000, "}"), (150_000, "")] {
+            let error = expand(&nested(depth, end), '\\', &values).unwrap_err();
+            assert!(error.contains("32 deep"), "{depth}: {error}");
+        }
+        // Side by side there may be any number.
+        let many = "${A:-${B:-x}}".repeat(10_000);
+        assert_eq!(expand(&many, '\\', &values).map(|text| text.len()), Ok(10_000));
     }
 }

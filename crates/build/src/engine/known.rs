@@ -12,17 +12,18 @@ use portolan_registry::client::Client;
 use portolan_registry::images::{self, Place};
 use portolan_registry::layout::Layout;
 use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
 
-use super::{Backend, EngineError, Origin, Request};
-use crate::assemble::read_containerfile;
+use super::{Backend, EngineError, Request};
+use crate::assemble::{AssembleImageError, read_containerfile};
+use crate::blocking::blocking;
 use crate::containerfile::{self, Kind};
 use crate::names::Outputs;
-use crate::source;
 use crate::steps::index::there_already;
 use crate::workshop::Workshop;
 
 /// Changes whenever the same input gives other bytes: what an older program stored is built again.
-const RULES: &str = "1";
+const RULES: &str = "2";
 
 /// A run that succeeded, and what it was made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,10 +35,48 @@ pub struct Known {
     pub status: BuildRunStatus,
 }
 
-/// What decides what comes of a request, as one digest; where it goes does not. None where that is not known before it is
-/// built: programs are run, other images are in it, or the source is not a directory that is stored.
-pub fn made_of(request: &Request, temp: &Path) -> Result<Option<Digest>, EngineError> {
-    let Origin::StoredDirectory(root) = &request.origin else { return Ok(None) };
+/// What decides what comes of a request, and how its source stood when that was found out.
+#[derive(Debug, Clone)]
+pub struct MadeOf {
+    digest: Digest,
+    seen: Digest,
+}
+
+impl MadeOf {
+    /// As one digest. Where it goes is no part of it.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Whether nobody touched the source since, as closely as its file system tells times. A run
+    /// reads the directory more than once: what came of it while somebody saved a file is of neither state, and under
+    /// this digest nobody may find it again.
+    pub async fn still_holds(&self, request: &Request) -> bool {
+        let request = request.clone();
+        let seen = blocking(move |_| seen(&request)).await;
+        seen.is_ok_and(|seen| seen.is_ok_and(|seen| seen == Some(self.seen)))
+    }
+}
+
+/// What decides what comes of a request. None where that is not known before it is
+/// built: programs are run, other images are in it, platforms differ in what is put together, or the source is not a
+/// directory that is stored.
+pub async fn made_of(request: &Request, temp: &Path) -> Result<Option<MadeOf>, EngineError> {
+    let (request, temp) = (request.clone(), temp.to_owned());
+    let found = blocking(move |halt| found_out(&request, &temp, halt)).await;
+    found.map_err(|_| AssembleImageError::Panicked)?
+}
+
+fn found_out(
+    request: &Request,
+    temp: &Path,
+    halt: &CancellationToken,
+) -> Result<Option<MadeOf>, EngineError> {
+    let Some(root) = request.origin.stored().filter(|_| request.own.is_empty()) else {
+        return Ok(None);
+    };
+    // Before anything is read: what is changed from here on is seen.
+    let Some(seen) = seen(request)? else { return Ok(None) };
     let (_, bytes) = read_containerfile(&request.recipe)?;
     if request.backend == Backend::Buildah || !stands_alone(&bytes) {
         return Ok(None);
@@ -45,7 +84,7 @@ pub fn made_of(request: &Request, temp: &Path) -> Result<Option<Digest>, EngineE
     let staged = Workshop::new(temp)
         .map_err(|source| EngineError::Staging { path: temp.to_owned(), source })?;
     let layout = Layout::create(staged.path())?;
-    let packed = source::pack(root, &layout).map_err(EngineError::Pack)?;
+    let packed = request.origin.pack(root, &layout, halt).map_err(EngineError::Pack)?;
     let Request { recipe, platforms, labels, annotations, timestamp, .. } = request;
     let text = format!(
         "{RULES}\n{}\n{}\n{:?} {:?} {}\n{platforms:?}\n{labels:?}\n{annotations:?}\n{timestamp:?}\n{}",
@@ -56,6 +95,15 @@ pub fn made_of(request: &Request, temp: &Path) -> Result<Option<Digest>, EngineE
         recipe.epoch,
         env!("CARGO_PKG_VERSION"),
     );
+    Ok(Some(MadeOf { digest: Digest::sha256(text.as_bytes()), seen }))
+}
+
+/// How the files stand that a run reads: the source's, and the Containerfile, which may be elsewhere.
+fn seen(request: &Request) -> Result<Option<Digest>, EngineError> {
+    let Some(root) = request.origin.stored() else { return Ok(None) };
+    let source = request.origin.seen(root).map_err(EngineError::Pack)?;
+    let (file, bytes) = read_containerfile(&request.recipe)?;
+    let text = format!("{source}\n{}\n{}", file.display(), Digest::sha256(&bytes));
     Ok(Some(Digest::sha256(text.as_bytes())))
 }
 

@@ -4,6 +4,7 @@
 mod backend;
 mod buildah;
 mod known;
+mod origin;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -26,6 +27,7 @@ use portolan_registry::layout::{Layout, LayoutError};
 use portolan_registry::progress::Progress;
 
 use crate::assemble::{AssembleImageError, Assembled, Recipe};
+use crate::blocking::blocking;
 use crate::names::Outputs;
 use crate::plan::Timestamp;
 use crate::source::{self, PackError, UnpackError};
@@ -35,7 +37,8 @@ use crate::workshop::Workshop;
 
 pub use backend::{Backend, NoBackend};
 use backend::{BuildError, Builder};
-pub use known::{Known, made_of};
+pub use known::{Known, MadeOf, made_of};
+pub use origin::Origin;
 
 /// What is built here.
 #[derive(Debug, Clone)]
@@ -44,6 +47,8 @@ pub struct Request {
     pub recipe: Recipe,
     /// For which platforms, each once and in its usual spelling.
     pub platforms: Vec<Platform>,
+    /// What is different for some of them.
+    pub own: Vec<Own>,
     /// Where it goes.
     pub outputs: Outputs,
     /// Labels of every image.
@@ -62,15 +67,35 @@ pub struct Request {
     pub backend: Backend,
 }
 
-/// Where the source of a run comes from.
+/// What is different for one platform.
 #[derive(Debug, Clone)]
-pub enum Origin {
-    /// A directory that the recipe's is in, or is.
-    Directory(PathBuf),
-    /// The same, and all of it is stored beside the image.
-    StoredDirectory(PathBuf),
-    /// An artifact; the recipe's directory and Containerfile are below it.
-    Artifact(Box<Reference>),
+pub struct Own {
+    /// Which.
+    pub platform: Platform,
+    /// The ImagePlatform that says so.
+    pub image_platform: Option<String>,
+    /// What is put together for it.
+    pub recipe: Recipe,
+}
+
+impl Request {
+    fn own(&self, platform: &Platform) -> Option<&Own> {
+        self.own.iter().find(|own| own.platform == *platform)
+    }
+
+    /// What is put together, each recipe once, and for each platform which of them.
+    fn recipes(&self) -> (Vec<Recipe>, Vec<usize>) {
+        let mut recipes: Vec<Recipe> = Vec::new();
+        let which = self.platforms.iter().map(|platform| {
+            let recipe = self.own(platform).map_or(&self.recipe, |own| &own.recipe);
+            recipes.iter().position(|known| known == recipe).unwrap_or_else(|| {
+                recipes.push(recipe.clone());
+                recipes.len() - 1
+            })
+        });
+        let which = which.collect();
+        (recipes, which)
+    }
 }
 
 /// What happens while it is built.
@@ -219,18 +244,24 @@ pub async fn run(
     let staging = Layout::create(staged.path())?;
     let mut run = Run { request, changes: Changes::default(), staging, client, progress, watch };
     let mut source = request.known.clone();
-    let recipe = run.recipe(staged.path(), &mut source).await?;
-    let (staging, client) = (run.staging.clone(), client.clone());
-    let builder = Builder::new(request.backend, recipe, staging, client, staged.path())?;
-    if let Origin::StoredDirectory(root) = &request.origin {
+    let places = (&run.staging, staged.path());
+    let (recipes, which) = request.recipes();
+    let recipes = request.origin.recipes(recipes, places, client, &mut source).await?;
+    let builder = |recipe| {
+        let (staging, client) = (run.staging.clone(), client.clone());
+        Builder::new(request.backend, recipe, staging, client, staged.path())
+    };
+    let builders = recipes.into_iter().map(builder).collect::<Result<Vec<_>, _>>()?;
+    if let Some(root) = request.origin.stored() {
         run.store(root, &mut source).await?;
     }
     run.changes = run.changes(&source)?;
-    let built: Vec<Result<Assembled, PlatformError>> = stream::iter(&request.platforms)
-        .map(|platform| run.platform(&builder, platform))
-        .buffered(request.jobs.get())
-        .collect()
-        .await;
+    let built: Vec<Result<Assembled, PlatformError>> =
+        stream::iter(request.platforms.iter().zip(which))
+            .map(|(platform, which)| run.platform(&builders[which], platform))
+            .buffered(request.jobs.get())
+            .collect()
+            .await;
     let failed: Vec<(&Platform, &PlatformError)> = request
         .platforms
         .iter()
@@ -302,25 +333,11 @@ impl Run<'_> {
         copied.map(drop).map_err(Box::new)
     }
 
-    /// The recipe where its source really is; an artifact is unpacked in `work` first.
-    async fn recipe(&self, work: &Path, source: &mut SourceStatus) -> Result<Recipe, EngineError> {
-        let mut recipe = self.request.recipe.clone();
-        if let Origin::Artifact(artifact) = &self.request.origin {
-            let dir = work.join("source");
-            let got = source::unpack(artifact, self.client, work, &dir).await;
-            let got = got.map_err(EngineError::Unpack)?;
-            recipe.file = recipe.file.map(|file| inside(&dir, &file)).transpose()?;
-            recipe.dir = inside(&dir, &recipe.dir)?;
-            source.oci_artifact = Some(OciArtifactResult { digest: got.digest.to_string() });
-            source.timestamp = time(got.newest);
-        }
-        Ok(recipe)
-    }
-
     /// Stores the whole source beside the image, as phase one of a cluster does.
     async fn store(&self, root: &Path, source: &mut SourceStatus) -> Result<(), EngineError> {
-        let (dir, layout) = (root.to_owned(), self.staging.clone());
-        let packed = tokio::task::spawn_blocking(move || source::pack(&dir, &layout)).await;
+        let (origin, dir) = (self.request.origin.clone(), root.to_owned());
+        let layout = self.staging.clone();
+        let packed = blocking(move |halt| origin.pack(&dir, &layout, halt)).await;
         let packed = packed.map_err(|_| AssembleImageError::Panicked)?;
         let packed = packed.map_err(EngineError::Pack)?;
         packed.skipped.iter().for_each(|name| self.watch.skipped(name));
@@ -336,14 +353,11 @@ impl Run<'_> {
 
     /// What is put into every image once it is built: in a cluster no strategy does that, so none does here.
     fn changes(&self, source: &SourceStatus) -> Result<Changes, EngineError> {
-        let timestamp = match (self.request.timestamp, &source.timestamp, &self.request.origin) {
-            (Timestamp::Untouched, ..) => None,
-            (Timestamp::At(seconds), ..) => Some(seconds),
-            (Timestamp::Source, Some(time), _) => Some(time.0.as_second()),
-            (Timestamp::Source, None, Origin::Directory(root)) => {
-                Some(source::newest(root).map_err(EngineError::Pack)?)
-            }
-            (Timestamp::Source, None, _) => None,
+        let timestamp = match (self.request.timestamp, &source.timestamp) {
+            (Timestamp::Untouched, _) => None,
+            (Timestamp::At(seconds), _) => Some(seconds),
+            (Timestamp::Source, Some(time)) => Some(time.0.as_second()),
+            (Timestamp::Source, None) => self.request.origin.newest().map_err(EngineError::Pack)?,
         };
         let (labels, annotations) = (self.request.labels.clone(), self.request.annotations.clone());
         Ok(Changes { annotations, labels, timestamp })
@@ -389,7 +403,7 @@ impl Run<'_> {
             os: platform.os.clone(),
             arch: platform.architecture.clone(),
             variant: platform.variant.clone(),
-            image_platform: None,
+            image_platform: self.request.own(platform).and_then(|own| own.image_platform.clone()),
             image: self.request.outputs.platform(platform).to_string(),
             digest: None,
             size: None,

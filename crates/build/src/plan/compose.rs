@@ -9,6 +9,7 @@ use portolan_core::Reference;
 
 use super::check::{self, Timestamp};
 use super::effective::Effective;
+use super::given::{Given, OUTPUT_PARAM};
 use super::literal::{self, literal};
 use super::owned::{
     Access, OUTPUT_DIR, OUTPUT_VOLUME, Owned, Processing, SOURCE_ROOT, TimestampFrom, mount,
@@ -35,6 +36,8 @@ pub(super) struct Composing<'a> {
     pub(super) settings: &'a Settings,
     /// Whether the source artifact is deleted at the end, though nothing in the source says so.
     pub(super) prune: bool,
+    /// What tells this run from all others.
+    pub(super) run: &'a str,
 }
 
 impl Composing<'_> {
@@ -45,6 +48,17 @@ impl Composing<'_> {
     fn access(&self) -> Access<'_> {
         let output = &self.effective.output;
         Access { secret: output.push_secret.as_ref(), insecure: output.insecure == Some(true) }
+    }
+
+    /// How a stored source is pushed, pulled and deleted: as the image, but that what is said of its registry holds for no other.
+    fn source_access(&self, outputs: &Outputs) -> Access<'_> {
+        let registry = |reference: Reference| match reference {
+            Reference::Registry(found) => Some(found.registry),
+            Reference::Layout(_) => None,
+        };
+        let access = self.access();
+        let same = registry(outputs.source()) == registry(outputs.index().clone());
+        Access { insecure: access.insecure && same, ..access }
     }
 
     /// How an artifact is pulled and deleted. What is said of the output's registry holds for an
@@ -72,11 +86,19 @@ impl Composing<'_> {
         let kind = Reason::TaskRunGenerationFailed;
         let own: Vec<&ParamValue> = self.effective.params.iter().collect();
         let made = self.strategy_steps(&own, kind, refusals)?;
-        let mut params = self.our_params(&literal(&self.effective.image), made.directory);
+        let image = Outputs::parse(&self.effective.image).ok();
+        let given = self.given(&made.steps, image.as_ref().map(Outputs::index));
+        let processing = self.processing(&given, TimestampFrom::ThisTask, false);
+        let needed = processing.is_needed();
+        // What nobody looks at afterwards goes where the Build says.
+        let told = match &given {
+            Given::Under { name, .. } if needed => name.clone(),
+            _ => literal(&self.effective.image),
+        };
+        let mut params = self.our_params(&told, given == Given::InDirectory);
         params.splice(4..4, made.bound.params);
         steps.extend(made.steps);
-        let processing = self.processing(made.directory, TimestampFrom::ThisTask, false);
-        if processing.is_needed() {
+        if needed {
             steps.push(owned.process(&processing, self.access()));
         }
         let volumes = together(made.volumes, owned.volumes);
@@ -109,7 +131,7 @@ impl Composing<'_> {
     fn source_task(&self, source: &Source, outputs: &Outputs) -> Task {
         let mut owned = self.owned();
         let got = self.source_step(source, &mut owned, true);
-        let stored = owned.push_source(&outputs.source().to_string(), self.access());
+        let stored = owned.push_source(&outputs.source().to_string(), self.source_access(outputs));
         let mut results = source_results(source.kind);
         results.push(result(BUNDLE_DIGEST, "Digest of the source artifact"));
         results.extend(error_results());
@@ -154,7 +176,7 @@ impl Composing<'_> {
                 results.extend(source_results(source.kind));
             }
             Some(_) => {
-                steps.push(owned.pull_source(self.access()));
+                steps.push(owned.pull_source(self.source_access(outputs)));
                 more.push(bundle_param(outputs));
             }
             None => {}
@@ -168,10 +190,15 @@ impl Composing<'_> {
         let kind = Reason::PipelineRunGenerationFailed;
         let values: Vec<&ParamValue> = self.effective.params.iter().chain(&way.params).collect();
         let made = self.strategy_steps(&values, kind, refusals)?;
-        let mut params = self.our_params(&image.to_string(), made.directory);
+        let given = self.given(&made.steps, Some(&image));
+        let told = match &given {
+            Given::Under { name, .. } => name.clone(),
+            Given::InDirectory | Given::ByDigest | Given::Unknown => image.to_string(),
+        };
+        let mut params = self.our_params(&told, given == Given::InDirectory);
         params.splice(4..4, more.into_iter().chain(made.bound.params));
         steps.extend(made.steps);
-        steps.push(owned.process(&self.processing(made.directory, from, true), self.access()));
+        steps.push(owned.process(&self.processing(&given, from, true), self.access()));
         let volumes = together(made.volumes, owned.volumes);
         let name = names::build_task(&way.platform);
         let task = Task { name, params, results, steps, volumes, workspace: true };
@@ -237,7 +264,7 @@ impl Composing<'_> {
                 let param = Param::ours("shp-source-bundle-image", about, value);
                 (param, self.artifact_access(artifact))
             }
-            None if stored && self.prune => (bundle_param(outputs), self.access()),
+            None if stored && self.prune => (bundle_param(outputs), self.source_access(outputs)),
             None => return None,
         };
         let mut owned = self.owned();
@@ -252,9 +279,18 @@ impl Composing<'_> {
         }))
     }
 
-    fn processing(&self, push: bool, from: TimestampFrom, check_platform: bool) -> Processing<'_> {
+    fn given(&self, steps: &[Step], image: Option<&Reference>) -> Given {
+        Given::of(&self.strategy.steps, steps, image, self.run)
+    }
+
+    fn processing<'a>(
+        &'a self,
+        given: &'a Given,
+        from: TimestampFrom,
+        check_platform: bool,
+    ) -> Processing<'a> {
         Processing {
-            push,
+            given,
             annotations: &self.effective.output.annotations,
             labels: &self.effective.output.labels,
             timestamp: (self.timestamp, from),
@@ -283,7 +319,7 @@ impl Composing<'_> {
         ];
         if directory {
             let about = "Where the strategy leaves its image";
-            params.push(Param::ours("shp-output-directory", about, Value::text(OUTPUT_DIR)));
+            params.push(Param::ours(OUTPUT_PARAM, about, Value::text(OUTPUT_DIR)));
         }
         params
     }
@@ -300,10 +336,8 @@ impl Composing<'_> {
         let mut steps: Vec<Step> =
             self.strategy.steps.iter().map(|step| self.step(step, kind, refusals)).collect();
         bound.inject(&mut steps);
-        let mut directory = false;
         for step in &mut steps {
-            if values::uses(step, "shp-output-directory") {
-                directory = true;
+            if values::uses(step, OUTPUT_PARAM) {
                 step.volume_mounts.push(mount(OUTPUT_VOLUME, OUTPUT_DIR, None, false));
             }
         }
@@ -320,7 +354,7 @@ impl Composing<'_> {
                 ),
             );
         }
-        (refusals.0.len() == before).then_some(StrategySteps { bound, steps, volumes, directory })
+        (refusals.0.len() == before).then_some(StrategySteps { bound, steps, volumes })
     }
 
     fn step(&self, step: &StrategyStep, kind: Reason, refusals: &mut Refusals) -> Step {
@@ -424,6 +458,4 @@ struct StrategySteps {
     bound: values::Bound,
     steps: Vec<Step>,
     volumes: Vec<Volume>,
-    /// Whether the strategy leaves its image in a directory instead of pushing it.
-    directory: bool,
 }

@@ -8,6 +8,7 @@ mod check;
 mod class;
 mod compose;
 mod effective;
+mod given;
 mod literal;
 mod owned;
 mod parts;
@@ -27,10 +28,12 @@ use portolan_api::names::is_label_value;
 use portolan_api::platform::{ImagePlatform, ImagePlatformClass};
 use portolan_api::reason::Reason;
 use portolan_api::{Duration, ResourceExt, keys};
+use portolan_core::RegistryReference;
 
 pub use check::Timestamp;
 pub use class::status as class_status;
 pub(crate) use owned::{LOCK_FILE, SOURCE_ROOT};
+pub(crate) use platforms::PLATFORM_PARAMS;
 pub use refusal::Refusal;
 pub use register::registration;
 pub use rows::{Row, rows};
@@ -67,6 +70,8 @@ pub struct Settings {
     pub step_image: String,
     /// Who runs pods where a run names nobody.
     pub service_account: Option<String>,
+    /// Where sources are stored; beside the image where nothing is said.
+    pub source_repository: Option<RegistryReference>,
     /// When a run that was never stored counts as made: seconds since 1970.
     pub created: i64,
 }
@@ -127,7 +132,12 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
     let created = created.unwrap_or(settings.created);
     let timestamp = check::timestamp(&effective, created, &mut refusals);
     let namespace = run.metadata.namespace.as_deref();
-    let found = find_strategy(&effective.strategy, objects, namespace, &mut refusals);
+    // Of a Build that is in the cluster its own status says the same word.
+    let unknown = match named {
+        Some(_) => Reason::UnknownBuildStrategyKind,
+        None => Reason::UnknownStrategyKind,
+    };
+    let found = find_strategy(&effective.strategy, objects, (namespace, unknown), &mut refusals);
     let Some(strategy) = found else {
         return Err(refusals.0);
     };
@@ -139,13 +149,19 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
     check::pod(&pod, "", &mut refusals);
     let ways = platforms::ways(&effective, &pod, declared, objects, &mut refusals);
     missing_params(&effective, ways.as_deref(), declared, &mut refusals);
-    let outputs = outputs(&effective, ways.is_some(), &mut refusals);
+    let outputs = outputs(&effective, ways.is_some(), &mut refusals)
+        .map(|outputs| outputs.with_sources(settings.source_repository.as_ref()));
+    let uid = run.metadata.uid.clone();
+    let unique = uid.clone().unwrap_or_else(|| {
+        format!("{}/{name}", run.metadata.namespace.as_deref().unwrap_or_default())
+    });
     let composing = compose::Composing {
         effective: &effective,
         strategy: strategy.spec,
         timestamp,
         settings,
         prune: prune_asked(run),
+        run: &unique,
     };
     let work = match (ways.as_deref(), outputs) {
         (Some(ways), Some(outputs)) if refusals.0.is_empty() => {
@@ -155,10 +171,6 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
         _ => None,
     };
     let Some(work) = work else { return Err(refusals.0) };
-    let uid = run.metadata.uid.clone();
-    let unique = uid.clone().unwrap_or_else(|| {
-        format!("{}/{name}", run.metadata.namespace.as_deref().unwrap_or_default())
-    });
     refusals.or(Plan {
         name: names::unique_name(&name, &unique),
         namespace: run.metadata.namespace.clone(),
@@ -190,7 +202,7 @@ fn run_name(run: &BuildRun) -> String {
 fn find_strategy<'a>(
     reference: &StrategyRef,
     objects: &'a Objects,
-    namespace: Option<&str>,
+    (namespace, unknown): (Option<&str>, Reason),
     refusals: &mut Refusals,
 ) -> Option<Strategy<'a>> {
     let name = &reference.name;
@@ -218,7 +230,7 @@ fn find_strategy<'a>(
         }
         Some(other) => {
             refusals.add(
-                Reason::UnknownBuildStrategyKind,
+                unknown,
                 format!(
                     "unknown strategy kind {other} used, must be one of BuildStrategy, or ClusterBuildStrategy"
                 ),

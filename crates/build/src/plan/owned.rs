@@ -10,6 +10,7 @@ use portolan_api::k8s_openapi::api::core::v1::{
 use portolan_api::{Duration, keys};
 
 use super::check::Timestamp;
+use super::given::Given;
 use super::literal::literal;
 use super::task::Step;
 use crate::names::{MAX_LABEL, short_hash, unique_name};
@@ -190,8 +191,17 @@ impl<'a> Owned<'a> {
 
     pub(super) fn process(&mut self, image: &Processing<'_>, access: Access<'_>) -> Step {
         let mut args = Vec::new();
-        if image.push {
-            args.extend(flag("--push", "$(params.shp-output-directory)"));
+        let mut to = "$(params.shp-output-image)".to_owned();
+        match image.given {
+            Given::InDirectory => args.extend(flag("--push", "$(params.shp-output-directory)")),
+            Given::ByDigest => {
+                args.extend(flag("--pushed-digest-file", "$(results.shp-image-digest.path)"));
+            }
+            Given::Under { image, .. } => {
+                args.extend(flag("--pushed", &to));
+                to = literal(image);
+            }
+            Given::Unknown => {}
         }
         args.extend(pairs("--annotation", image.annotations));
         args.extend(pairs("--label", image.labels));
@@ -206,7 +216,7 @@ impl<'a> Owned<'a> {
                 "$(results.shp-source-default-source-timestamp.path)",
             ),
         });
-        args.extend(flag("--image", "$(params.shp-output-image)"));
+        args.extend(flag("--image", &to));
         args.push("--insecure=$(params.shp-output-insecure)".to_owned());
         if image.check_platform {
             args.extend(flag("--platform", "$(params.shp-platform)"));
@@ -216,7 +226,7 @@ impl<'a> Owned<'a> {
         args.extend(result_file("image-vulnerabilities", "shp-image-vulnerabilities"));
         args.extend(errors());
         let mut step = self.step("image-processing", "image-push", args);
-        if image.push {
+        if *image.given == Given::InDirectory {
             self.add(empty_dir(OUTPUT_VOLUME));
             step.volume_mounts.push(mount(OUTPUT_VOLUME, OUTPUT_DIR, None, true));
         }
@@ -272,7 +282,7 @@ pub(super) enum TimestampFrom {
 /// What is done to an image once a strategy has made it.
 #[derive(Debug)]
 pub(super) struct Processing<'a> {
-    pub(super) push: bool,
+    pub(super) given: &'a Given,
     pub(super) annotations: &'a BTreeMap<String, String>,
     pub(super) labels: &'a BTreeMap<String, String>,
     pub(super) timestamp: (Timestamp, TimestampFrom),
@@ -282,7 +292,7 @@ pub(super) struct Processing<'a> {
 impl Processing<'_> {
     /// Whether there is anything to do.
     pub(super) fn is_needed(&self) -> bool {
-        self.push
+        *self.given == Given::InDirectory
             || self.check_platform
             || !self.annotations.is_empty()
             || !self.labels.is_empty()

@@ -19,7 +19,7 @@ const NODE_OS: &str = "kubernetes.io/os";
 const NODE_ARCH: &str = "kubernetes.io/arch";
 
 /// Parameters whose value is a platform, by the two names that the proposal uses.
-const PLATFORM_PARAMS: [&str; 2] = ["SHP_BUILD_PLATFORM", "SHP_IMAGE_PLATFORM"];
+pub(crate) const PLATFORM_PARAMS: [&str; 2] = ["SHP_BUILD_PLATFORM", "SHP_IMAGE_PLATFORM"];
 
 /// One platform, and how it is built.
 #[derive(Debug, Clone)]

@@ -16,7 +16,8 @@ pub fn registration(build: &Build, objects: &Objects) -> Vec<Refusal> {
     let mut refusals = Refusals::default();
     let effective = effective::merge(&build.spec, &BuildRunSpec::default());
     let namespace = build.metadata.namespace.as_deref();
-    if let Some(strategy) = find_strategy(&effective.strategy, objects, namespace, &mut refusals) {
+    let place = (namespace, Reason::UnknownBuildStrategyKind);
+    if let Some(strategy) = find_strategy(&effective.strategy, objects, place, &mut refusals) {
         check::params(&effective.params, &strategy.spec.parameters, "", &mut refusals);
         check::volumes(&effective.volumes, strategy.spec, &mut refusals);
         check::step_resources(&effective.step_resources, strategy.spec, &mut refusals);

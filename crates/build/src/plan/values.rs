@@ -117,9 +117,13 @@ impl Bound {
 
 /// Whether a step names a parameter, in any of Tekton's spellings.
 pub(super) fn uses(step: &Step, param: &str) -> bool {
+    texts(step).any(|text| names(text, param))
+}
+
+/// Everything of a step in which a parameter or a result can be named.
+pub(super) fn texts(step: &Step) -> impl Iterator<Item = &str> {
     let env = step.env.iter().filter_map(|variable| variable.value.as_deref());
-    let texts = step.command.iter().chain(&step.args).map(String::as_str).chain(env);
-    texts.into_iter().any(|text| names(text, param))
+    step.command.iter().chain(&step.args).map(String::as_str).chain(env)
 }
 
 /// Whether a text names a parameter, in any of Tekton's spellings.

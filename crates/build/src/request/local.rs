@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
 use portolan_api::ResourceExt as _;
-use portolan_api::build::{Build, Git, ParamValue, SourceKind, Step, StrategySpec};
+use portolan_api::build::{Build, Git, ParamValue, Parameter, SourceKind, Step, StrategySpec};
 use portolan_api::k8s_openapi::api::core::v1::EnvVar;
+use portolan_core::Reference;
 use portolan_core::reference::ParseReferenceError;
-use portolan_core::{Platform, Reference};
 
+use super::ways::{self, LocalWay};
 use crate::engine::{Backend, NoBackend};
 use crate::names::{OutputError, Outputs};
 use crate::plan::{self, Objects, Refusal, Settings, Timestamp};
@@ -18,10 +19,10 @@ use crate::plan::{self, Objects, Refusal, Settings, Timestamp};
 const ASSEMBLER: [&str; 3] = ["portolan", "step", "assemble"];
 
 /// The variable by which steps hear when files were made.
-const EPOCH: &str = "SOURCE_DATE_EPOCH";
+pub(super) const EPOCH: &str = "SOURCE_DATE_EPOCH";
 
-/// What is looked for where nothing else is named.
-const USUAL_FILES: [&str; 2] = ["Containerfile", "Dockerfile"];
+/// What stands for a directory where a Build is checked as if pods pushed it.
+const STAND_IN: &str = "directory.invalid/image:1";
 
 /// What the local engine is asked for by a Build.
 #[derive(Debug, Clone, PartialEq)]
@@ -30,27 +31,37 @@ pub struct LocalBuild {
     pub source: LocalSource,
     /// The directory in the source that is built.
     pub context_dir: Option<PathBuf>,
-    /// The Containerfile, below that directory.
-    pub file: Option<PathBuf>,
-    /// The stage that becomes the image.
-    pub target: Option<String>,
-    /// Values for `ARG`s.
-    pub args: BTreeMap<String, String>,
     /// Labels of every image.
     pub labels: BTreeMap<String, String>,
     /// Annotations of every image and of the index.
     pub annotations: BTreeMap<String, String>,
     /// When every image says it was made.
     pub timestamp: Timestamp,
-    /// When files in the image say they were made, where a variable of the Build says it.
-    pub epoch: Option<u32>,
     /// Who puts the images together.
     pub backend: Backend,
-    /// For which platforms.
-    pub platforms: Vec<Platform>,
+    /// For which platforms, and how each is built.
+    pub ways: Vec<LocalWay>,
+    /// What ImagePlatforms say that means nothing here.
+    pub unused: Vec<String>,
     /// Where it goes.
     pub outputs: Outputs,
 }
+
+/// What parameters and variables mean on this machine. All others mean nothing here: [`unused`](super::unused).
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Said {
+    /// The Containerfile.
+    pub file: Option<String>,
+    /// The stage that becomes the image.
+    pub target: Option<String>,
+    /// Values for `ARG`s.
+    pub args: BTreeMap<String, String>,
+    /// When files in the image say they were made.
+    pub epoch: Option<u32>,
+}
+
+/// The parameters that mean something here.
+pub(super) const PARAMETERS: [&str; 3] = ["dockerfile", "target", "build-args"];
 
 /// Where the source of a local build comes from.
 #[derive(Debug, Clone, PartialEq)]
@@ -118,45 +129,65 @@ fn told(refusals: &[Refusal]) -> String {
 }
 
 /// What a Build asks of the local engine. It is checked as a cluster would check a run of it, with
-/// `objects` as all that the cluster has.
+/// `objects` as all that the cluster has. With `given` somebody's own directory or artifact takes the place of its source.
 pub fn local(
     build: &Build,
     objects: &Objects,
     settings: &Settings,
+    given: bool,
 ) -> Result<LocalBuild, LocalError> {
     let mut objects = objects.clone();
-    objects.builds = vec![build.clone()];
-    plan::plan(&super::plain_run(build), &objects, settings).map_err(LocalError::Refused)?;
+    objects.builds = vec![for_pods(build, given)];
+    let plan = plan::plan(&super::plain_run(build), &objects, settings);
+    let plan = plan.map_err(LocalError::Refused)?;
     let spec = &build.spec;
-    let platforms = match &spec.output.settings.multi_arch {
-        Some(multi_arch) => &multi_arch.platforms,
-        None => &spec.output.settings.platforms,
-    };
-    if platforms.is_empty() {
+    let strategy = strategy(build, &objects).expect("a plan has found its strategy");
+    let ways = ways::ways(&plan, build, &objects, &strategy.parameters)?;
+    if ways.is_empty() {
         return Err(LocalError::NoPlatforms);
     }
-    let strategy = strategy(build, &objects).expect("a plan has found its strategy");
     let backend = backend(&spec.strategy.name, strategy)?;
-    let values = Values { build: &spec.param_values, strategy };
     let context_dir = spec.source.as_ref().and_then(|source| source.context_dir.as_deref());
-    // By their usual names Containerfiles are found in either spelling, unless the Build insists.
-    let insists = spec.param_values.iter().any(|param| param.name == "dockerfile");
-    let usual = |file: &String| file.is_empty() || USUAL_FILES.contains(&file.as_str());
-    let file = values.text("dockerfile")?.filter(|file| insists || !usual(file));
     Ok(LocalBuild {
         source: source(build)?,
         context_dir: context_dir.map(|dir| below("contextDir", dir)).transpose()?,
-        file: file.map(|file| below("the parameter dockerfile", &file)).transpose()?,
-        target: values.text("target")?.filter(|target| !target.is_empty()),
-        args: build_args(&values.list("build-args")?)?,
         labels: spec.output.settings.labels.clone(),
         annotations: spec.output.settings.annotations.clone(),
         timestamp: Timestamp::read(spec.output.settings.timestamp.as_deref(), settings.created)
             .unwrap_or_default(),
-        epoch: epoch(&spec.env)?,
         backend,
-        platforms: platforms.iter().map(portolan_api::platform::Platform::normalised).collect(),
+        unused: ways::unused(&ways, &objects),
+        ways,
         outputs: Outputs::parse(&spec.output.image)?,
+    })
+}
+
+/// The Build without what only pods cannot do: they push to registries alone, and know no time of a source that is sent.
+fn for_pods(build: &Build, given: bool) -> Build {
+    let mut build = build.clone();
+    let output = &mut build.spec.output;
+    if let Ok(Reference::Layout(_)) = output.image.parse() {
+        output.image = STAND_IN.to_owned();
+    }
+    if given && output.settings.timestamp.as_deref() == Some("SourceTimestamp") {
+        output.settings.timestamp = None;
+    }
+    build
+}
+
+/// What parameters, by default those that the strategy declares, and variables mean here.
+pub fn said(
+    params: &[ParamValue],
+    env: &[EnvVar],
+    declared: &[Parameter],
+) -> Result<Said, LocalError> {
+    let values = Values { params, declared };
+    let [file, target, args] = PARAMETERS;
+    Ok(Said {
+        file: values.text(file)?,
+        target: values.text(target)?.filter(|target| !target.is_empty()),
+        args: build_args(&values.list(args)?)?,
+        epoch: epoch(env)?,
     })
 }
 
@@ -208,26 +239,26 @@ fn source(build: &Build) -> Result<LocalSource, LocalError> {
 
 /// What parameters are, by the Build or by default.
 struct Values<'a> {
-    build: &'a [ParamValue],
-    strategy: &'a StrategySpec,
+    params: &'a [ParamValue],
+    declared: &'a [Parameter],
 }
 
 impl Values<'_> {
     fn text(&self, name: &str) -> Result<Option<String>, LocalError> {
-        match self.build.iter().find(|param| param.name == name) {
+        match self.params.iter().find(|param| param.name == name) {
             Some(param) => match &param.single.value {
                 Some(value) => Ok(Some(value.clone())),
                 None => Err(LocalError::Kept(name.to_owned())),
             },
             None => {
-                let declared = self.strategy.parameters.iter().find(|p| p.name == name);
+                let declared = self.declared.iter().find(|p| p.name == name);
                 Ok(declared.and_then(|declared| declared.default.clone()))
             }
         }
     }
 
     fn list(&self, name: &str) -> Result<Vec<String>, LocalError> {
-        match self.build.iter().find(|param| param.name == name) {
+        match self.params.iter().find(|param| param.name == name) {
             Some(param) => param
                 .values
                 .iter()
@@ -235,7 +266,7 @@ impl Values<'_> {
                 .map(|item| item.value.clone().ok_or_else(|| LocalError::Kept(name.to_owned())))
                 .collect(),
             None => {
-                let declared = self.strategy.parameters.iter().find(|p| p.name == name);
+                let declared = self.declared.iter().find(|p| p.name == name);
                 Ok(declared.and_then(|declared| declared.defaults.clone()).unwrap_or_default())
             }
         }
@@ -250,7 +281,7 @@ fn build_args(items: &[String]) -> Result<BTreeMap<String, String>, LocalError> 
     items.iter().map(|item| pair(item).ok_or_else(|| LocalError::BuildArg(item.clone()))).collect()
 }
 
-fn below(what: &'static str, path: &str) -> Result<PathBuf, LocalError> {
+pub(super) fn below(what: &'static str, path: &str) -> Result<PathBuf, LocalError> {
     let inside = |part| matches!(part, Component::Normal(_) | Component::CurDir);
     match Path::new(path).components().all(inside) {
         true => Ok(PathBuf::from(path)),
@@ -304,38 +335,132 @@ spec:
 ";
 
     fn of(strategy: &str, build: &str) -> Result<LocalBuild, LocalError> {
+        with_source(strategy, build, false)
+    }
+
+    fn with_source(strategy: &str, build: &str, given: bool) -> Result<LocalBuild, LocalError> {
         let mut objects = Objects::default();
-        let read = |text: &str| document::read(text.as_bytes()).unwrap().remove(0);
-        let Resource::ClusterBuildStrategy(strategy) = read(strategy) else { panic!("a strategy") };
-        objects.cluster_strategies.push(strategy);
-        let Resource::Build(build) = read(build) else { panic!("a Build") };
-        let settings =
-            Settings { step_image: "portolan".to_owned(), service_account: None, created: 0 };
-        local(&build, &objects, &settings)
+        for resource in document::read(strategy.as_bytes()).unwrap() {
+            match resource {
+                Resource::ClusterBuildStrategy(found) => objects.cluster_strategies.push(found),
+                Resource::ImagePlatform(found) => objects.image_platforms.push(found),
+                Resource::ImagePlatformClass(found) => objects.classes.push(found),
+                other => panic!("{other:?}"),
+            }
+        }
+        for class in &mut objects.classes {
+            class.status = Some(plan::class_status(class, &objects.image_platforms));
+        }
+        let Resource::Build(build) = document::read(build.as_bytes()).unwrap().remove(0) else {
+            panic!("a Build")
+        };
+        let settings = Settings {
+            step_image: "portolan".to_owned(),
+            service_account: None,
+            source_repository: None,
+            created: 0,
+        };
+        local(&build, &objects, &settings, given)
     }
 
     #[test]
     fn a_build_says_all_that_the_engine_needs() {
         let found = of(STRATEGY, BUILD).unwrap();
         assert_eq!(found.context_dir.as_deref(), Some(Path::new("sub")));
-        assert_eq!(found.file, None, "a default that is found anyway");
+        assert_eq!(found.ways[0].file, None, "a default that is found anyway");
         let said = BUILD
             .replace("paramValues:", "paramValues:\n    - {name: dockerfile, value: Dockerfile}");
-        let said = of(STRATEGY, &said).unwrap().file;
-        assert_eq!(said.as_deref(), Some(Path::new("Dockerfile")));
-        assert_eq!(found.target, None);
-        assert_eq!(found.args["A"], "1");
-        assert_eq!(found.args["B"], "x=y");
+        let said = of(STRATEGY, &said).unwrap();
+        assert_eq!(said.ways[1].file.as_deref(), Some(Path::new("Dockerfile")));
+        let said = &found.ways[0].said;
+        assert_eq!(said.target, None);
+        assert_eq!((said.args["A"].as_str(), said.args["B"].as_str()), ("1", "x=y"));
         assert_eq!(found.labels["l"], "1");
-        assert_eq!((found.timestamp, found.epoch), (Timestamp::At(7), None));
+        assert_eq!((found.timestamp, said.epoch), (Timestamp::At(7), None));
         let timed = BUILD
             .replace("timestamp: '7'", "timestamp: SourceTimestamp")
             .replace("  output:", "  env: [{name: SOURCE_DATE_EPOCH, value: '9'}]\n  output:");
         let timed = of(STRATEGY, &timed).unwrap();
-        assert_eq!((timed.timestamp, timed.epoch), (Timestamp::Source, Some(9)));
-        let platforms: Vec<String> = found.platforms.iter().map(ToString::to_string).collect();
+        assert_eq!((timed.timestamp, timed.ways[0].said.epoch), (Timestamp::Source, Some(9)));
+        let platforms: Vec<String> =
+            found.ways.iter().map(|way| way.platform.to_string()).collect();
         assert_eq!(platforms, ["linux/amd64", "linux/arm64"]);
         assert!(matches!(found.source, LocalSource::Git(_)));
+    }
+
+    const PLATFORMS: &str = "
+apiVersion: shipwright.io/v1alpha1
+kind: ImagePlatform
+metadata: {name: amd}
+spec:
+  platform: {os: linux, arch: amd64}
+  nodeSelector: {disk: fast}
+  paramValues: [{name: target, value: big}, {name: dockerfile, value: of/Amd}]
+---
+apiVersion: shipwright.io/v1alpha1
+kind: ImagePlatform
+metadata: {name: arm}
+spec:
+  platform: {os: linux, arch: arm64}
+  nodeSelector: {disk: slow}
+  runtimeClass: {name: kata}
+  paramValues:
+    - {name: SHP_IMAGE_PLATFORM, value: linux/aarch64}
+    - {name: SHP_BUILD_PLATFORM, value: linux/amd64}
+---
+apiVersion: shipwright.io/v1alpha1
+kind: ImagePlatformClass
+metadata: {name: both}
+spec: {imagePlatforms: [{name: amd}, {name: arm}]}
+";
+
+    /// What a cluster builds by its parameters must not come out another way on a laptop.
+    #[test]
+    fn the_parameters_of_an_image_platform_count_for_its_platform() {
+        let build = BUILD.replace(
+            "platforms: [{os: linux, arch: amd64}, {os: linux, arch: arm64}]",
+            "multiArch: {imagePlatformClass: both, platforms: [{os: linux, arch: amd64}, {os: linux, arch: arm64}]}",
+        );
+        let strategy = STRATEGY.replace(
+            "  steps:",
+            "    - {name: SHP_IMAGE_PLATFORM, description: it, default: ''}
+    - {name: SHP_BUILD_PLATFORM, description: it, default: ''}
+  steps:",
+        );
+        let found = of(&format!("{strategy}---{PLATFORMS}"), &build).unwrap();
+        let [amd, arm] = &found.ways[..] else { panic!("{found:?}") };
+        assert_eq!(amd.image_platform.as_deref(), Some("amd"));
+        assert_eq!(amd.said.target.as_deref(), Some("big"));
+        assert_eq!(amd.file.as_deref(), Some(Path::new("of/Amd")));
+        assert_eq!(amd.said.args["A"], "1");
+        assert_eq!(
+            (arm.image_platform.as_deref(), arm.said.target.as_deref()),
+            (Some("arm"), None)
+        );
+        assert_eq!((arm.file.as_deref(), arm.said.args["A"].as_str()), (None, "1"));
+        let told = [
+            "nodeSelector of ImagePlatform amd, arm",
+            "runtimeClass of ImagePlatform arm",
+            "the parameter SHP_BUILD_PLATFORM of ImagePlatform arm",
+        ];
+        assert_eq!(found.unused, told);
+        let outside = PLATFORMS.replace("of/Amd", "../Amd");
+        let error = of(&format!("{strategy}---{outside}"), &build).unwrap_err().to_string();
+        assert!(error.contains("leads out"), "{error}");
+    }
+
+    #[test]
+    fn what_only_pods_cannot_do_is_done_here() {
+        let build = BUILD.replace("h.example/app:1", "oci:out:1");
+        assert_eq!(of(STRATEGY, &build).unwrap().outputs.index().to_string(), "oci:out:1");
+        let source = "type: Git, contextDir: sub, git: {url: https://git.example/app.git}";
+        let sent = BUILD
+            .replace(source, "type: Local, local: {}")
+            .replace("timestamp: '7'", "timestamp: SourceTimestamp");
+        let found = with_source(STRATEGY, &sent, true).unwrap();
+        assert_eq!(found.timestamp, Timestamp::Source, "the newest file of what is sent");
+        let error = with_source(STRATEGY, &sent, false).unwrap_err().to_string();
+        assert!(error.contains("OutputTimestampNotSupported"), "{error}");
     }
 
     #[test]

@@ -5,13 +5,19 @@ mod local;
 mod multi_arch;
 pub mod pods;
 pub mod progress;
+mod unused;
+mod ways;
 mod wishes;
 
-pub use local::{LocalBuild, LocalError, LocalSource, local};
-pub use wishes::{BuildWishes, Param, RequestError, Wishes, build, run};
+pub use local::{LocalBuild, LocalError, LocalSource, Said, local, said};
+pub use unused::unused;
+pub use ways::LocalWay;
+pub use wishes::{BuildWishes, Param, RequestError, Wishes, build, build_here, run};
 
-use portolan_api::ResourceExt as _;
 use portolan_api::build::{Build, BuildRun, BuildSpec, ReferencedBuild, RunSource, RunSourceKind};
+use portolan_api::{ResourceExt as _, keys};
+
+use crate::names::MAX_LABEL;
 
 /// The class that is meant where platforms are named and none.
 pub const DEFAULT_CLASS: &str = "default";
@@ -46,10 +52,17 @@ pub fn plain_run(build: &Build) -> BuildRun {
     run
 }
 
-/// A run of a Build that exists only in it.
+/// A run of a Build that exists only in it: a changed form of one that is in the cluster. It has the label by which that
+/// one's runs are found, followed, canceled and counted. Its trigger stays behind: it starts runs and says nothing of
+/// how they are made, and a run that brings one is refused.
 pub fn embedded_run(build: &Build) -> BuildRun {
-    let mut run = wishes::named_run(&build.name_any(), None);
-    run.spec.build = ReferencedBuild { name: None, spec: Some(Box::new(build.spec.clone())) };
+    let name = build.name_any();
+    let mut run = wishes::named_run(&name, None);
+    let spec = BuildSpec { trigger: None, ..build.spec.clone() };
+    run.spec.build = ReferencedBuild { name: None, spec: Some(Box::new(spec)) };
+    if name.len() <= MAX_LABEL {
+        run.metadata.labels = Some([(keys::BUILD_NAME.to_owned(), name)].into());
+    }
     run
 }
 
@@ -80,6 +93,30 @@ mod tests {
         ] {
             assert_eq!(published_source(&build.spec).as_deref(), place, "{build:?}");
         }
+    }
+
+    /// As `build upload --source-bundle-image` makes it, of a Build as people have them: with a trigger.
+    #[test]
+    fn a_run_that_brings_its_build_is_taken_and_is_known_as_a_run_of_it() {
+        let mut build = wished("h.example/app:1", &[], true);
+        let when = serde_json::json!({"when": [{"name": "push", "type": "GitHub", "github": {"events": ["Push"]}}]});
+        build.spec.trigger = Some(serde_json::from_value(when).unwrap());
+        let strategy = "apiVersion: shipwright.io/v1beta1\nkind: BuildStrategy\nmetadata: {name: buildah}\n\
+                        spec: {steps: [{name: b, image: b}]}\n";
+        let mut objects = crate::plan::Objects::default();
+        let read = portolan_api::document::read(strategy.as_bytes()).unwrap().remove(0);
+        let portolan_api::document::Resource::BuildStrategy(strategy) = read else { panic!() };
+        objects.strategies.push(strategy);
+        let settings = crate::plan::Settings {
+            step_image: "portolan".to_owned(),
+            service_account: None,
+            source_repository: None,
+            created: 0,
+        };
+        let mut run = embedded_run(&build);
+        assert_eq!(run.labels()[keys::BUILD_NAME], "app");
+        run.metadata.name = Some("app-1".to_owned());
+        crate::plan::plan(&run, &objects, &settings).unwrap();
     }
 
     #[test]

@@ -128,8 +128,19 @@ pub enum RequestError {
     },
 }
 
-/// A Build of wishes, on top of the one in a file where there is one.
+/// A Build of wishes, on top of the one in a file where there is one, that pods can build.
 pub fn build(
+    base: Option<Build>,
+    name: Option<&str>,
+    wishes: &BuildWishes,
+) -> Result<Build, RequestError> {
+    let build = build_here(base, name, wishes)?;
+    pushable(&build.spec.output.image)?;
+    Ok(build)
+}
+
+/// The same for this machine, which writes to directories, too.
+pub fn build_here(
     base: Option<Build>,
     name: Option<&str>,
     wishes: &BuildWishes,
@@ -183,7 +194,7 @@ fn apply(spec: &mut BuildSpec, wishes: &BuildWishes) -> Result<(), RequestError>
         source.context_dir.clone_from(&wishes.context_dir);
     }
     set(&mut spec.output.image, &common.image);
-    pushable(&spec.output.image)?;
+    Outputs::parse(&spec.output.image)?;
     let before = spec.output.settings.clone();
     output(&mut spec.output.settings, common, &before)?;
     put(&mut spec.param_values, params(&common.params)?, |param| &param.name);

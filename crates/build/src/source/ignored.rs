@@ -14,11 +14,11 @@ const MAX_BYTES: u64 = 1024 * 1024;
 
 /// Patterns; none where there is no file.
 #[derive(Debug, Default)]
-pub(super) struct Ignored(Option<Gitignore>);
+pub(crate) struct Ignored(Option<Gitignore>);
 
 impl Ignored {
     /// Reads the file of a directory, if it has one.
-    pub(super) fn read(dir: &Path) -> Result<Self, PackError> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, PackError> {
         let file = dir.join(IGNORE_FILE);
         let wrong = |why: String| PackError::Ignore { path: file.clone(), why };
         let read = durable::read_bounded(&file, MAX_BYTES);

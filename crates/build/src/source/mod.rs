@@ -20,13 +20,14 @@ use std::path::{Path, PathBuf};
 use portolan_core::{Descriptor, Digest, Manifest, media_type};
 use portolan_registry::ErrorClass;
 use portolan_registry::layout::{Layout, LayoutError};
+use tokio_util::sync::CancellationToken;
 
 pub use ignored::IGNORE_FILE;
+pub(crate) use ignored::Ignored;
 pub use receive::{Announced, ReceiveError, receive};
 pub(crate) use unpack::unpack_layer;
 pub use unpack::{UnpackError, Unpacked, unpack};
 
-use self::ignored::Ignored;
 use self::links::{Astray, Links};
 
 use crate::assemble::layer::{self, Entry, EntryKind, LayerError};
@@ -125,17 +126,36 @@ impl PackError {
 
 /// Packs a directory into a layout, all of it.
 pub fn pack(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
-    pack_without(dir, Ignored::default(), layout)
+    pack_until(dir, Ignored::default(), layout, &CancellationToken::new())
 }
 
 /// The same as somebody sends it: without what their `.shpignore` names.
 pub fn pack_upload(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
-    pack_without(dir, Ignored::read(dir)?, layout)
+    pack_until(dir, Ignored::read(dir)?, layout, &CancellationToken::new())
 }
 
 /// When the newest file of a directory was changed: seconds since 1970.
 pub(crate) fn newest(dir: &Path) -> Result<i64, PackError> {
     Ok(walked(dir, Ignored::default())?.newest)
+}
+
+/// The same of what somebody sends.
+pub(crate) fn newest_upload(dir: &Path) -> Result<i64, PackError> {
+    Ok(walked(dir, Ignored::read(dir)?)?.newest)
+}
+
+/// How every file of a directory stands: the change time is none that a program can set, so that who
+/// writes into a file and gives it its old time again is seen, too.
+pub(crate) fn seen(dir: &Path, ignored: Ignored) -> Result<Digest, PackError> {
+    let mut text = String::new();
+    for Entry { path, .. } in walked(dir, ignored)?.entries {
+        let place = dir.join(&path);
+        let m = fs::symlink_metadata(&place)
+            .map_err(|source| PackError::Io { path: place.clone(), source })?;
+        let inode = (m.dev(), m.ino(), m.mode(), m.size());
+        text.push_str(&format!("{path:?} {inode:?} {} {}\n", m.ctime(), m.ctime_nsec()));
+    }
+    Ok(Digest::sha256(text.as_bytes()))
 }
 
 fn walked(dir: &Path, ignored: Ignored) -> Result<Walk<'_>, PackError> {
@@ -147,9 +167,15 @@ fn walked(dir: &Path, ignored: Ignored) -> Result<Walk<'_>, PackError> {
     Ok(walk)
 }
 
-fn pack_without(dir: &Path, ignored: Ignored, layout: &Layout) -> Result<Packed, PackError> {
+/// Packs what is not ignored, unless it is halted before.
+pub(crate) fn pack_until(
+    dir: &Path,
+    ignored: Ignored,
+    layout: &Layout,
+    halt: &CancellationToken,
+) -> Result<Packed, PackError> {
     let Walk { entries, skipped, newest, .. } = walked(dir, ignored)?;
-    let layer = layer::write(&entries, layout).map_err(PackError::Layer)?;
+    let layer = layer::write(&entries, layout, halt).map_err(PackError::Layer)?;
     let config = serde_json::json!({
         "architecture": "unknown",
         "created": "1970-01-01T00:00:00Z",

@@ -27,7 +27,7 @@ impl Results {
     /// Writes all of them.
     pub fn write(self) -> Result<(), StepError> {
         for (file, value) in self.0 {
-            std::fs::write(&file, value).map_err(|source| {
+            replace(&file, &value).map_err(|source| {
                 let what = format!("cannot write the result {}", file.display());
                 StepError::local("ResultNotWritten", what, source)
             })?;
@@ -41,13 +41,25 @@ impl Results {
     }
 }
 
+/// Writes a file that may be another user's, whose strategy wrote the result before: the directory is everybody's, so that
+/// the file is made anew. Only then: where people say `/dev/stdout`, nothing is removed.
+fn replace(file: &Path, value: &str) -> std::io::Result<()> {
+    match std::fs::write(file, value) {
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+            std::fs::remove_file(file)?;
+            std::fs::write(file, value)
+        }
+        done => done,
+    }
+}
+
 /// Leaves what went wrong where the BuildRun's status is made of.
 pub fn tell_error(
     error: &StepError,
     message: Option<&Path>,
     reason: Option<&Path>,
 ) -> Result<(), StepError> {
-    let text: String = line(&causes::chain(error)).chars().take(MAX_MESSAGE).collect();
+    let text = both_ends(&line(&causes::chain(error)), MAX_MESSAGE);
     let mut results = Results::default();
     // Three hundred characters of another script are more bytes than one result may have.
     results.add(message, &text);
@@ -58,6 +70,20 @@ pub fn tell_error(
 /// One line, without what terminals and logs would act upon.
 fn line(text: &str) -> String {
     text.trim().chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// At most so many characters: an error begins with what was done and ends with why it failed and what to try, and
+/// between them may be a long name twice.
+fn both_ends(text: &str, limit: usize) -> String {
+    const GAP: &str = " … ";
+    let count = text.chars().count();
+    if count <= limit {
+        return text.to_owned();
+    }
+    let first = limit / 3;
+    let last = limit - first - GAP.chars().count();
+    let (begin, end) = (text.chars().take(first), text.chars().skip(count - last));
+    begin.chain(GAP.chars()).chain(end).collect()
 }
 
 /// At most so many bytes, and whole characters.
@@ -103,9 +129,12 @@ mod tests {
     fn an_error_is_told_in_three_hundred_characters_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
         let (message, reason) = (dir.path().join("message"), dir.path().join("reason"));
-        let error = StepError::new("PlatformMismatch", 1, "x".repeat(1000));
+        let error =
+            StepError::new("PlatformMismatch", 1, format!("begins {} ends", "x".repeat(1000)));
         tell_error(&error, Some(&message), Some(&reason)).unwrap();
-        assert_eq!(std::fs::read_to_string(message).unwrap().len(), MAX_MESSAGE);
+        let text = std::fs::read_to_string(message).unwrap();
+        assert_eq!(text.chars().count(), MAX_MESSAGE);
+        assert!(text.starts_with("begins x") && text.ends_with("x ends"), "{text}");
         assert_eq!(std::fs::read_to_string(reason).unwrap(), "PlatformMismatch");
     }
 

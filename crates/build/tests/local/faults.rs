@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 
 use portolan_build::engine::Origin;
 use portolan_build::names::Outputs;
-use portolan_build::steps::image::{Push, Timestamp, push};
+use portolan_build::steps::image::{Made, Push, Timestamp, push};
 use portolan_build::steps::recipe;
 use portolan_core::{Platform, Reference};
 
@@ -108,7 +108,7 @@ fn a_step_that_cannot_push_everything_moves_no_tag() {
         let server = refusing(after);
         let request = Push {
             image: reference(&server, "1-linux-amd64"),
-            dir: Some(out.clone()),
+            made: Made::InDirectory(out.clone()),
             platform: Some(platform.clone()),
             annotations: Default::default(),
             labels: [("team".to_owned(), "blue".to_owned())].into(),

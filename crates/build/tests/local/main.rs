@@ -81,6 +81,7 @@ impl Bench {
                 .iter()
                 .map(|p| p.parse::<Platform>().unwrap().normalised())
                 .collect(),
+            own: Vec::new(),
             outputs: Outputs::parse(&output).unwrap(),
             labels: BTreeMap::new(),
             annotations: BTreeMap::new(),

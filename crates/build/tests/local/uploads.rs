@@ -4,10 +4,11 @@ use std::io::{Cursor, Read as _, Write as _};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 
+use portolan_build::engine::Origin;
 use portolan_build::source::{
     Announced, IGNORE_FILE, PackError, ReceiveError, pack_upload, receive,
 };
-use portolan_core::Digest;
+use portolan_core::{Digest, Target};
 use portolan_registry::layout::Layout;
 
 use crate::{Bench, set_mode};
@@ -27,6 +28,38 @@ async fn arrive(announced: &Announced, bytes: Vec<u8>, to: &Path) -> Result<(), 
     let received = receive(Cursor::new(bytes), announced, temp.path(), to).await;
     assert_eq!(std::fs::read_dir(temp.path()).unwrap().count(), 0, "nothing stays behind");
     received
+}
+
+#[test]
+fn what_a_cluster_would_not_be_sent_is_not_built_from_here_either() {
+    let bench = Bench::new("FROM scratch\nCOPY . /src\n")
+        .write(IGNORE_FILE, "*.log\n/secrets/\n")
+        .write("deep/a.log", "x")
+        .write("deep/kept", "kept")
+        .write("secrets/key", "x");
+    let mut request = bench.request(&["linux/amd64"]);
+    request.origin = Origin::Sent { root: bench.source(), stored: true };
+    let outcome = bench.run(&request).unwrap();
+    assert!(outcome.succeeded, "{:#?}", outcome.status);
+    let image = bench.image("1-linux-amd64");
+    let names = image.paths();
+    let has = |path: &str| names.contains(&path);
+    assert!(has("src/deep/kept") && has("src/Containerfile"), "{names:?}");
+    assert!(!has("src/deep/a.log") && !has("src/secrets/key"), "{names:?}");
+    // What is stored beside the image is what would have been sent.
+    let layout = Layout::create(&bench.dir.path().join("artifact")).unwrap();
+    let sent = pack_upload(&bench.source(), &layout).unwrap().manifest.digest;
+    let (stored, _) = bench.layout().manifest(&Target::Tag("1-src".parse().unwrap())).unwrap();
+    assert_eq!(stored.digest, sent);
+    // A recipe of its own name in a folder is found where the rest is.
+    let bench = bench.write("deep/Other", "FROM scratch\nCOPY a.log /\n");
+    let mut request = bench.request(&["linux/amd64"]);
+    request.origin = Origin::Sent { root: bench.source(), stored: false };
+    request.recipe.dir = bench.source().join("deep");
+    request.recipe.file = Some(bench.source().join("deep/Other"));
+    let outcome = bench.run(&request).unwrap();
+    assert!(!outcome.succeeded, "a.log would not be there");
+    assert!(outcome.status.conditions[0].message.contains("a.log"), "{:?}", outcome.status);
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ mod rendered;
 use portolan_api::build::BuildRun;
 use portolan_api::document::{self, Resource};
 use portolan_build::plan::{self, Objects, Plan, Refusal, Settings};
+use portolan_core::Reference;
 use serde_json::{Value, json};
 
 /// The fixtures as JSON, so that each test can change what it is about.
@@ -19,6 +20,7 @@ struct World {
     strategy: Value,
     platforms: Vec<Value>,
     class: Value,
+    sources: Option<&'static str>,
 }
 
 fn documents(name: &str) -> Vec<Value> {
@@ -39,6 +41,7 @@ impl World {
             strategy: documents("strategy.yaml").remove(0),
             class: platforms.pop().unwrap(),
             platforms,
+            sources: None,
         }
     }
 
@@ -87,6 +90,10 @@ impl World {
         let settings = Settings {
             step_image: "portolan.example/portolan:test".to_owned(),
             service_account: None,
+            source_repository: self.sources.map(|sources| match sources.parse() {
+                Ok(Reference::Registry(found)) => found,
+                other => panic!("{other:?}"),
+            }),
             created: 1_700_000_000,
         };
         plan::plan(&run.expect("a run"), &objects, &settings)

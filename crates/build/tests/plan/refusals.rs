@@ -51,6 +51,14 @@ const SINGLE: &[(Reason, Change, &str)] = &[
         |w| build(w)["strategy"]["kind"] = json!("Strategy"),
         "unknown strategy kind Strategy",
     ),
+    (
+        Reason::UnknownStrategyKind,
+        |w| {
+            build(w)["strategy"]["kind"] = json!("Strategy");
+            w.run["spec"] = json!({"build": {"spec": w.build["spec"].clone()}});
+        },
+        "unknown strategy kind Strategy",
+    ),
     (Reason::SourceNotValid, |w| remove(&mut build(w)["source"], "git"), "source.git is missing"),
     (
         Reason::SourceNotValid,
@@ -345,6 +353,76 @@ fn no_reason_is_forgotten() {
     assert!(untried.is_empty(), "{untried:?}");
 }
 
+/// Reasons of upstream's Builds and BuildRuns, as scripts compare them, for what is found before anything runs.
+const UPSTREAM: &str = "
+    BuildStrategyNotFound ClusterBuildStrategyNotFound UnknownBuildStrategyKind SetOwnerReferenceFailed
+    SpecSourceSecretRefNotFound SpecOutputSecretRefNotFound MultipleSecretRefNotFound RemoteRepositoryUnreachable
+    RestrictedParametersInUse UndefinedParameter WrongParameterValueType MissingParameterValues InconsistentParameterValues
+    EmptyArrayItemParameterValues IncompleteConfigMapValueParameterValues IncompleteSecretValueParameterValues UndefinedVolume
+    VolumeNotOverridable UndefinedStepResource OutputTimestampNotSupported OutputTimestampNotValid BuildNameInvalid
+    SpecEnvNameCanNotBeBlank SpecEnvOnlyOneOfValueOrValueFromMustBeSpecified SpecEnvNameForbidden TriggerNameCanNotBeBlank
+    TriggerInvalidType TriggerInvalidGitHubWebHook TriggerInvalidImage TriggerInvalidPipeline NodeSelectorNotValid
+    TolerationNotValid SchedulerNameNotValid RuntimeClassNameNotValid InvalidPlatform NodeSelectorPlatformConflict
+    SpecBuilderSecretRefNotFound RuntimePathsCanNotBeEmpty SpecEnvValueCanNotBeBlank
+    BuildRunNameInvalid BuildRunNoRefOrSpec BuildRunAmbiguousBuild BuildRunBuildFieldOverrideForbidden
+    BuildNotFound BuildRegistrationFailed ServiceAccountNotFound UnknownStrategyKind VolumeDoesNotExist
+    ExecutorNotPipelineRun NodePlatformNotFound TaskRunGenerationFailed PipelineRunGenerationFailed BuildRunCanceled
+    Succeeded Failed BuildRunTimeout TaskRunIsMissing PodEvicted StepOutOfMemory VulnerabilitiesFound PipelineRunFailed Pending";
+
+/// Those of SHIP-0043, by the names that were chosen for them.
+const PLATFORMS: &str = "
+    ImagePlatformClassNotFound ImagePlatformClassNotAvailable PlatformNotSupported NodeSelectorCollision TolerationCollision
+    RuntimeClassCollision ParamValueCollision ImagePlatformNotFound OutputImageNotValid";
+
+/// What never comes from here. `docs/controller.md` says why.
+const NOT_HERE: [&str; 8] = [
+    "SetOwnerReferenceFailed",
+    "RemoteRepositoryUnreachable",
+    "ExecutorNotPipelineRun",
+    "NodePlatformNotFound",
+    "PipelineRunFailed",
+    "SpecBuilderSecretRefNotFound",
+    "RuntimePathsCanNotBeEmpty",
+    "SpecEnvValueCanNotBeBlank",
+];
+
+#[test]
+fn reasons_are_the_words_that_scripts_of_upstream_know() {
+    use portolan_api::reason::outcome;
+
+    let outcomes = [
+        outcome::SUCCEEDED,
+        outcome::PENDING,
+        outcome::FAILED,
+        outcome::TIMEOUT,
+        outcome::CANCELED,
+        outcome::EXECUTOR_MISSING,
+        outcome::POD_EVICTED,
+        outcome::OUT_OF_MEMORY,
+        outcome::VULNERABILITIES,
+        outcome::BUILD_REGISTRATION_FAILED,
+        outcome::ACCOUNT_NOT_FOUND,
+        outcome::VOLUME_NOT_FOUND,
+        outcome::SOURCE_SECRET_NOT_FOUND,
+        outcome::OUTPUT_SECRET_NOT_FOUND,
+        outcome::SECRETS_NOT_FOUND,
+    ];
+    let ours: BTreeSet<&str> =
+        Reason::ALL.iter().map(|reason| reason.as_str()).chain(outcomes).collect();
+    let wanted: BTreeSet<&str> =
+        UPSTREAM.split_whitespace().chain(PLATFORMS.split_whitespace()).collect();
+    let missing: Vec<&&str> = wanted.difference(&ours).collect();
+    let expected: BTreeSet<&&str> = NOT_HERE.iter().collect();
+    assert_eq!(missing.into_iter().collect::<BTreeSet<_>>(), expected);
+    // Words of our own: what upstream does not look at, or looks at without a word.
+    let own: Vec<&&str> = ours.difference(&wanted).collect();
+    assert_eq!(own, [&"InvalidImagePlatform", &"SourceNotValid", &"VulnerabilityScanNotSupported"]);
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/controller.md");
+    let told = std::fs::read_to_string(path).unwrap();
+    let untold: Vec<&&str> = NOT_HERE.iter().filter(|name| !told.contains(**name)).collect();
+    assert!(untold.is_empty(), "{untold:?}");
+}
+
 #[test]
 fn all_collisions_are_named_at_once_and_sorted() {
     let refusals = World::multi()
@@ -390,7 +468,12 @@ fn a_class_that_nobody_has_looked_at_is_not_available() {
         })
         .collect();
     (objects.builds, objects.cluster_strategies) = (vec![build], vec![strategy]);
-    let settings = Settings { step_image: "portolan".into(), service_account: None, created: 0 };
+    let settings = Settings {
+        step_image: "portolan".into(),
+        service_account: None,
+        source_repository: None,
+        created: 0,
+    };
     let reasons = |objects: &Objects| -> Vec<Reason> {
         plan::plan(&run, objects, &settings).unwrap_err().iter().map(|r| r.reason).collect()
     };

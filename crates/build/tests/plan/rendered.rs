@@ -216,6 +216,113 @@ fn a_run_says_the_last_word() {
     assert!(volumes.contains("other-login") && !volumes.contains("push-login"), "{volumes}");
 }
 
+/// The step behind the strategy, as a text.
+fn processing(task: &Value) -> String {
+    let steps = task["steps"].as_array().unwrap();
+    steps.iter().find(|step| step["name"] == "image-processing").unwrap()["args"].to_string()
+}
+
+/// An earlier run's tag is no image of this one, and another run may move it at any time.
+#[test]
+fn a_strategy_that_pushes_is_believed_by_its_digest_or_gets_a_name_of_the_runs_own() {
+    let pushing = |args: Value, uid: &str| {
+        let world = World::multi().with(|world| {
+            world.strategy["spec"]["steps"][0]["args"] = args;
+            world.run["metadata"]["uid"] = json!(uid);
+        });
+        let rendered = world.rendered();
+        task(&rendered, "build-linux-amd64").clone()
+    };
+    let told = pushing(json!(["--digest", "$(results['shp-image-digest'].path)"]), "a");
+    let args = processing(&told["taskSpec"]);
+    assert!(
+        args.contains(r#""--pushed-digest-file","$(results.shp-image-digest.path)""#),
+        "{args}"
+    );
+    assert_eq!(param(&told, "shp-output-image"), "registry.example/team/app:1.0-linux-amd64");
+
+    let untold = ["a", "b"].map(|uid| pushing(json!(["$(params.shp-output-image)"]), uid));
+    let names = untold.each_ref().map(|task| param(task, "shp-output-image").as_str().unwrap());
+    assert_ne!(names[0], names[1]);
+    for (task, name) in untold.iter().zip(names) {
+        assert!(name.starts_with("registry.example/team/app:1.0-linux-amd64-run-"), "{name}");
+        let args = processing(&task["taskSpec"]);
+        assert!(args.contains(r#""--pushed","$(params.shp-output-image)""#), "{args}");
+        assert!(
+            args.contains(r#""--image","registry.example/team/app:1.0-linux-amd64""#),
+            "{args}"
+        );
+    }
+    // What a Build puts into a variable does not say what a strategy does.
+    let world = World::multi().with(|world| {
+        world.strategy["spec"]["steps"][0]["args"] = json!([]);
+        world.build["spec"]["env"] = json!([{"name": "A", "value": "shp-image-digest"}]);
+    });
+    let args = processing(&task(&world.rendered(), "build-linux-amd64")["taskSpec"]);
+    assert!(args.contains("\"--pushed\""), "{args}");
+}
+
+/// One image: nothing looks at it unless something is to be done to it.
+#[test]
+fn the_image_of_an_ordinary_build_goes_where_the_build_says_unless_it_is_changed() {
+    let rendered = |labels: bool| {
+        let world = World::new().with(|world| {
+            world.strategy["spec"]["steps"][0]["args"] = json!(["$(params.shp-output-image)"]);
+            let image = "registry.example/team/app";
+            world.build["spec"]["output"] = json!({ "image": image });
+            world.run["spec"].as_object_mut().unwrap().remove("output");
+            if labels {
+                world.build["spec"]["output"]["labels"] = json!({"team": "blue"});
+            }
+        });
+        world.rendered()["spec"].take()
+    };
+    let plain = rendered(false);
+    assert_eq!(param(&plain, "shp-output-image"), "registry.example/team/app");
+    assert!(!plain.to_string().contains("image-processing"), "{plain:#}");
+    let labelled = rendered(true);
+    let name = param(&labelled, "shp-output-image").to_string();
+    assert!(name.contains("team/app:latest-run-"), "{name}");
+    let args = processing(&labelled["taskSpec"]);
+    assert!(args.contains(r#""--image","registry.example/team/app:latest""#), "{args}");
+}
+
+/// Who may pull the image need not be who may read its source.
+#[test]
+fn sources_go_to_a_repository_of_their_own_where_the_operator_names_one() {
+    let world = |image: &str, sources: &'static str| {
+        World::multi()
+            .with(|world| {
+                world.sources = Some(sources);
+                world.build["spec"]["output"]["image"] = json!(image);
+                world.build["spec"]["output"]["insecure"] = json!(true);
+                world.run["metadata"]["annotations"] =
+                    json!({"buildrun.shipwright.io/prune-source-bundle": "true"});
+            })
+            .rendered()
+    };
+    let stored = |rendered: &Value| {
+        let push = &task(rendered, "source")["taskSpec"]["steps"][1]["args"];
+        (push[1].as_str().unwrap().to_owned(), push.to_string().contains("--insecure"))
+    };
+    let rendered = world("registry.example/team/app:1.0", "sources.example/all");
+    let (place, insecure) = stored(&rendered);
+    assert!(place.starts_with("sources.example/all:1.0-") && place.ends_with("-src"), "{place}");
+    assert!(!insecure, "what is said of the image's registry holds for no other");
+    for name in ["build-linux-amd64", "prune-source"] {
+        let task = task(&rendered, name);
+        let from = param(task, "shp-source-bundle-image");
+        assert_eq!(from, "sources.example/all@$(tasks.source.results.shp-source-bundle-digest)");
+        assert!(!task["taskSpec"]["steps"][0].to_string().contains("--insecure"), "{task:#}");
+    }
+    let build = task(&rendered, "build-linux-amd64");
+    assert_eq!(param(build, "shp-output-image"), "registry.example/team/app:1.0-linux-amd64");
+    // Images of other repositories have the same tags.
+    let other = stored(&world("registry.example/team/other:1.0", "sources.example/all")).0;
+    assert_ne!(other, place);
+    assert!(stored(&world("registry.example/team/app:1.0", "registry.example/sources")).1);
+}
+
 #[test]
 fn a_plan_is_the_same_every_time_and_differs_by_run() {
     let world = World::multi();

@@ -6,8 +6,10 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use portolan_build::source;
 use portolan_build::steps::StepError;
 use portolan_build::steps::git::{Clone, Cloned, clone};
+use portolan_registry::layout::Layout;
 
 use super::skip::skip;
 
@@ -53,6 +55,7 @@ impl Repository {
 
     fn commit(&self, name: &str, text: &str) -> String {
         let dir = self.work();
+        std::fs::create_dir_all(dir.join(name).parent().unwrap()).unwrap();
         std::fs::write(dir.join(name), text).unwrap();
         git(&dir, &["add", "."]);
         git(&dir, &["commit", "--quiet", "-m", text]);
@@ -121,6 +124,60 @@ fn branches_tags_and_commits_are_found() {
     }
 }
 
+/// Objects as `git hash-object --literally` writes them: what no git makes today, and what is in old histories.
+fn literal(dir: &Path, kind: &str, content: &[u8]) -> String {
+    let mut hashed = Command::new("git")
+        .args(["hash-object", "-t", kind, "-w", "--literally", "--stdin"])
+        .current_dir(dir)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    hashed.stdin.take().unwrap().write_all(content).unwrap();
+    let out = hashed.wait_with_output().unwrap();
+    assert!(out.status.success());
+    String::from_utf8(out.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn old_histories_are_cloned_and_objects_that_mean_harm_are_not() {
+    let repository = Repository::new();
+    let dir = repository.work();
+    let tree = git(&dir, &["rev-parse", "HEAD^{tree}"]);
+    let bytes = |hash: &str| -> Vec<u8> {
+        (0..hash.len())
+            .step_by(2)
+            .map(|at| u8::from_str_radix(&hash[at..at + 2], 16).unwrap())
+            .collect()
+    };
+    let entry = |mode: &str, name: &str| {
+        [mode.as_bytes(), b" ", name.as_bytes(), b"\0", &bytes(&tree)].concat()
+    };
+    let padded = literal(&dir, "tree", &entry("040000", "sub"));
+    let harmful = literal(&dir, "tree", &entry("40000", ".git"));
+    let commit = |tree: &str, author: &str| {
+        let good = "C <c@example.com> 1700000000 +0000";
+        literal(
+            &dir,
+            "commit",
+            format!("tree {tree}\nauthor {author}\ncommitter {good}\n\nold\n").as_bytes(),
+        )
+    };
+    let good = "A <a@example.com> 1200000000 +0000";
+    for (name, commit) in [
+        ("zone", commit(&tree, "A <a@example.com> 1200000000 +051800")),
+        ("space", commit(&tree, "A <a@example.com>1200000000 +0000")),
+        ("padded", commit(&padded, good)),
+    ] {
+        git(&dir, &["update-ref", &format!("refs/heads/{name}"), &commit]);
+        let cloned = repository.at(name, name).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(cloned.commit, commit);
+    }
+    git(&dir, &["update-ref", "refs/heads/harm", &commit(&harmful, good)]);
+    let error = repository.at("harm", "harm").unwrap_err();
+    assert!(error.to_string().contains("hasDotgit"), "{error}");
+}
+
 #[test]
 fn what_is_not_there_has_the_reason_that_status_documents_name() {
     let repository = Repository::new();
@@ -154,6 +211,34 @@ fn submodules_come_along() {
     let cloned = outer.run(&outer.request("to", &outer.url())).unwrap();
     assert_eq!(cloned.branch.as_deref(), Some("main"));
     assert_eq!(outer.read("to/inner/file"), "two");
+}
+
+/// Whenever it is cloned, a commit is the same artifact: what is stored twice is there already, and a laptop and a cluster agree.
+#[test]
+fn two_clones_of_one_commit_are_one_artifact() {
+    let (repository, module) = (Repository::new(), Repository::new());
+    let dir = repository.work();
+    std::os::unix::fs::symlink("file", dir.join("link")).unwrap();
+    std::fs::write(dir.join("run"), "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(dir.join("run"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .unwrap();
+    git(&dir, &["submodule", "--quiet", "add", &module.url(), "module"]);
+    repository.commit("sub/deep", "three");
+    let packed = |name: &str| {
+        repository.run(&repository.request(name, &repository.url())).unwrap();
+        let clone = repository.dir.path().join(name);
+        let layout = Layout::create(&repository.dir.path().join(format!("{name}-layout"))).unwrap();
+        let packed = source::pack(&clone, &layout).unwrap();
+        for part in [clone.clone(), clone.join("module")] {
+            assert_eq!(git(&part, &["status", "--porcelain"]), "", "nothing looks changed");
+        }
+        assert_eq!(packed.newest, 1_700_000_000, "the time of the commit");
+        packed.manifest.digest
+    };
+    let first = packed("one");
+    // Times are packed in whole seconds.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    assert_eq!(packed("two"), first);
 }
 
 #[test]

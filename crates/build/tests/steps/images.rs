@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use portolan_build::steps::StepError;
-use portolan_build::steps::image::{Push, PushedImage, Timestamp, push};
+use portolan_build::steps::image::{Made, Push, PushedImage, Timestamp, push};
 use portolan_core::causes;
 use portolan_core::manifest::Document;
 use portolan_registry::layout::Layout;
@@ -14,9 +14,13 @@ use crate::{Yard, for_platform, gzip, image, index, names, tar};
 
 impl Yard {
     fn request(&self, dir: Option<PathBuf>) -> Push {
+        self.request_of(dir.map_or(Made::AsTagged, Made::InDirectory))
+    }
+
+    fn request_of(&self, made: Made) -> Push {
         Push {
             image: self.reference("1"),
-            dir,
+            made,
             platform: None,
             annotations: BTreeMap::new(),
             labels: BTreeMap::new(),
@@ -115,6 +119,69 @@ fn what_a_strategy_pushed_itself_is_checked_changed_in_place_and_told() {
     assert_eq!((again.digest, again.written), (changed.digest, false));
 }
 
+/// The tag is there already, from the run before or from one at the same time: neither is this run's image.
+#[test]
+fn a_tag_of_another_run_is_never_taken_for_this_ones_image() {
+    let yard = Yard::new();
+    let before = yard.push("1", "linux/amd64");
+    let file = yard.path("digest");
+    let told = yard.request_of(Made::ByDigest(file.clone()));
+    let named = yard.request_of(Made::Under(yard.reference("1-run-this")));
+    // A strategy that pushes nothing.
+    for request in [&told, &named] {
+        let error = yard.image_push(request).unwrap_err();
+        assert_eq!(error.reason, "ImagePushFailed", "{error}");
+        assert!(
+            error.to_string().contains("left no digest")
+                || error.to_string().contains("pushed nothing")
+        );
+    }
+    for (text, said) in
+        [("", "left no digest"), ("sha256:12", "no digest"), ("latest", "no digest")]
+    {
+        std::fs::write(&file, text).unwrap();
+        let error = yard.image_push(&told).unwrap_err();
+        assert!(error.to_string().contains(said), "{text}: {error}");
+    }
+    std::fs::write(&file, format!("sha256:{:064}", 7)).unwrap();
+    let error = yard.image_push(&told).unwrap_err();
+    assert!(error.to_string().contains("pushed nothing"), "{error}");
+    assert_eq!(yard.digest("1"), Some(before));
+
+    // One that pushes, and another run moves the tag before this one looks.
+    let ours = yard.push("1", "linux/arm64");
+    std::fs::write(&file, format!("{ours}\n")).unwrap();
+    let theirs = yard.push("1", "linux/s390x");
+    assert_ne!(ours, theirs);
+    let pushed = yard.image_push(&told).unwrap();
+    assert_eq!((pushed.digest, yard.digest("1")), (ours, Some(ours)));
+
+    // Under a name of the run, also the very same content as before gets the tag.
+    let again = yard.push("1-run-this", "linux/amd64");
+    assert_eq!(again, before);
+    let pushed = yard.image_push(&named).unwrap();
+    assert_eq!((pushed.digest, pushed.written, yard.digest("1")), (before, true, Some(before)));
+    let pushed = yard.image_push(&named).unwrap();
+    assert_eq!((pushed.digest, pushed.written), (before, false));
+    let elsewhere = format!("{}/other/app:1-run-this", yard.address).parse().unwrap();
+    assert_eq!(yard.image_push(&yard.request_of(Made::Under(elsewhere))).unwrap_err().exit, 2);
+}
+
+/// What buildkit pushes: the tag keeps the attestations, the run's image is the one for its platform.
+#[test]
+fn an_index_with_attestations_gets_the_tag_as_it_is() {
+    let yard = Yard::new();
+    let layout = Layout::create(&yard.folder("kit")).unwrap();
+    let made = image(&layout, "linux/arm64", "x");
+    let attestation = for_platform("unknown/unknown", image(&layout, "linux/amd64", "y"));
+    let top = index(&layout, vec![for_platform("linux/arm64", made.clone()), attestation]);
+    yard.push_from(&layout, &top, "1-run-this");
+    let mut request = yard.request_of(Made::Under(yard.reference("1-run-this")));
+    request.platform = Some("linux/arm64".parse().unwrap());
+    assert_eq!(yard.image_push(&request).unwrap().digest, made.digest);
+    assert_eq!(yard.digest("1"), Some(top.digest));
+}
+
 #[test]
 fn the_wrong_platform_is_not_pushed() {
     let yard = Yard::new();
@@ -128,7 +195,7 @@ fn the_wrong_platform_is_not_pushed() {
     assert_eq!(yard.digest("1"), None);
     // One that a strategy pushed is told just the same.
     yard.push("1", "linux/amd64");
-    request.dir = None;
+    request.made = Made::AsTagged;
     assert_eq!(yard.image_push(&request).unwrap_err().reason, "PlatformMismatch");
 }
 

@@ -13,7 +13,7 @@ use portolan_build::engine::{self, Origin, Request, Watch};
 use portolan_build::names::Outputs;
 use portolan_build::plan;
 use portolan_build::steps;
-use portolan_build::steps::image::{Push, Timestamp, push};
+use portolan_build::steps::image::{Made, Push, Timestamp, push};
 use portolan_build::steps::index::{Assembly, Said, assemble};
 use portolan_build::steps::recipe;
 use portolan_core::Platform;
@@ -87,7 +87,7 @@ impl Wanted {
             yard.block(recipe::assemble(recipe, platform, out.path(), &temp, &client)).unwrap();
             let request = Push {
                 image: outputs.platform(platform),
-                dir: Some(out.path().to_owned()),
+                made: Made::InDirectory(out.path().to_owned()),
                 platform: Some(platform.clone()),
                 annotations: self.annotations.clone(),
                 labels: self.labels.clone(),
@@ -108,6 +108,7 @@ impl Wanted {
         let request = Request {
             recipe: a_recipe(&root.join("app")),
             platforms: self.platforms.clone(),
+            own: Vec::new(),
             outputs: Outputs::new(yard.reference("laptop")).unwrap(),
             labels: self.labels.clone(),
             annotations: self.annotations.clone(),

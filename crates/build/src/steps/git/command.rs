@@ -49,9 +49,16 @@ impl<'a> Git<'a> {
             ("safe.directory", "*"),
             ("core.hooksPath", "/dev/null"),
             ("core.fsmonitor", "false"),
+            // When and by whom it was cloned is nothing of the source.
+            ("core.logAllRefUpdates", "false"),
             ("advice.detachedHead", "false"),
             ("gc.auto", "0"),
             ("fetch.fsckObjects", "true"),
+            // What old programs wrote into the history of ordinary repositories. It cannot be mended there without new
+            // names for every commit since, and leads nobody anywhere; hosts take it, too.
+            ("fetch.fsck.zeroPaddedFilemode", "warn"),
+            ("fetch.fsck.badTimezone", "warn"),
+            ("fetch.fsck.missingSpaceBeforeDate", "warn"),
             // The same as `git lfs install` writes; without the program a checkout of its files fails.
             ("filter.lfs.process", "git-lfs filter-process"),
             ("filter.lfs.smudge", "git-lfs smudge -- %f"),
@@ -113,6 +120,8 @@ impl<'a> Git<'a> {
             .env("GIT_CONFIG_GLOBAL", "/dev/null")
             .env("GIT_TERMINAL_PROMPT", "0")
             .env("GIT_ASKPASS", "/bin/false")
+            // None: samples of hooks are those of one version of git.
+            .env("GIT_TEMPLATE_DIR", "")
             .env("GIT_ALLOW_PROTOCOL", self.allowed)
             .env("LC_ALL", "C")
             .env("GIT_CONFIG_COUNT", self.config.len().to_string())

@@ -8,6 +8,7 @@ mod command;
 mod credentials;
 mod halt;
 mod reason;
+mod settle;
 mod url;
 
 use std::path::{Path, PathBuf};
@@ -17,7 +18,7 @@ use super::source::workshop;
 
 pub use command::Log;
 pub use halt::Halt;
-pub use reason::{EXIT_AUTH, EXIT_NO_TARGET, EXIT_NO_URL, EXIT_TOOL, classify};
+pub use reason::{EXIT_AUTH, EXIT_NO_TARGET, EXIT_NO_URL, EXIT_TOOL, class, classify};
 pub use url::{GitUrl, Transport, redacted};
 
 use command::{Git, Ran};
@@ -102,6 +103,7 @@ pub fn clone_until(
     fetch(&git, &wanted, request.depth)?;
     submodules(&git, request.depth)?;
     let mut cloned = describe(&git)?;
+    settle::settle(&git, cloned.timestamp)?;
     cloned.branch = branch;
     Ok(cloned)
 }

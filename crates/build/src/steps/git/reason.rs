@@ -1,5 +1,9 @@
 //! What git's words mean, in the words of a BuildRun's status.
 
+use portolan_registry::ErrorClass;
+
+use crate::steps::StepError;
+
 pub(super) const OTHER: &str = "GitError";
 pub(super) const REVISION: &str = "GitRevisionNotFound";
 pub(super) const NOT_FOUND: &str = "GitRemoteRepositoryNotFound";
@@ -45,6 +49,18 @@ const WORDS: &[(&str, &str)] = &[
     ("the requested url returned error: 404", NOT_FOUND),
 ];
 
+/// What kind of trouble a failed clone is, for a program that ends with the class of what went wrong.
+pub fn class(error: &StepError) -> ErrorClass {
+    match (error.exit, error.reason) {
+        // Words that mean nothing to git are not shown to it, which is why it did not fail.
+        (2 | EXIT_NO_URL | EXIT_NO_TARGET | EXIT_AUTH, _) | (1, REVISION) => ErrorClass::BadInput,
+        (_, REVISION | NOT_FOUND) => ErrorClass::NotFound,
+        (_, PRIVATE | PASSWORD | KEY) => ErrorClass::Denied,
+        (EXIT_TOOL, _) => ErrorClass::Local,
+        _ => ErrorClass::Transport,
+    }
+}
+
 /// The lines that tell something: what the other side said comes before what git made of it.
 fn telling(stderr: &str) -> impl Iterator<Item = &str> {
     let of = |prefixes: &'static [&'static str]| {
@@ -72,11 +88,11 @@ pub(super) fn telling_line(stderr: &str) -> Option<&str> {
         let line = line.to_lowercase();
         WORDS.iter().any(|(word, _)| line.contains(word))
     });
-    let last = || {
-        let mut lines = stderr.lines().map(str::trim);
-        lines.rfind(|line| line.starts_with("fatal:") || line.starts_with("error:"))
-    };
-    known.or_else(last)
+    let lines = || stderr.lines().map(str::trim);
+    // An object that git refuses: what comes after it only says that something was refused.
+    let refused = || lines().find(|line| line.starts_with("error: object "));
+    let last = || lines().rfind(|line| line.starts_with("fatal:") || line.starts_with("error:"));
+    known.or_else(refused).or_else(last)
 }
 
 /// Whether a program that git called is not there.
@@ -118,11 +134,32 @@ mod tests {
     }
 
     #[test]
+    fn a_failure_has_the_class_of_what_went_wrong() {
+        for (reason, exit, class) in [
+            (OTHER, 2, ErrorClass::BadInput),
+            (OTHER, EXIT_NO_URL, ErrorClass::BadInput),
+            (REVISION, 1, ErrorClass::BadInput),
+            (OVER_HTTP, EXIT_AUTH, ErrorClass::BadInput),
+            (KEY_EXPECTED, EXIT_AUTH, ErrorClass::BadInput),
+            (REVISION, 128, ErrorClass::NotFound),
+            (NOT_FOUND, 128, ErrorClass::NotFound),
+            (PRIVATE, 128, ErrorClass::Denied),
+            (OTHER, EXIT_TOOL, ErrorClass::Local),
+            (OTHER, 5, ErrorClass::Transport),
+            (OTHER, 128, ErrorClass::Transport),
+        ] {
+            assert_eq!(super::class(&StepError::new(reason, exit, "")), class, "{reason} {exit}");
+        }
+    }
+
+    #[test]
     fn people_hear_the_line_that_tells() {
         let stderr = "Cloning\nremote: Repository not found.\nfatal: repository 'x' not found";
         assert_eq!(telling_line(stderr), Some("remote: Repository not found."));
         assert_eq!(telling_line("warning: x\nfatal: a\nfatal: b"), Some("fatal: b"));
         assert_eq!(telling_line("nothing"), None);
+        let refused = "error: object ab: badTimezone: bad\nfatal: fsck error in packed object";
+        assert_eq!(telling_line(refused), Some("error: object ab: badTimezone: bad"));
         assert!(lacks_tool("git-lfs filter-process: 1: git-lfs: not found"));
         assert!(!lacks_tool("fatal: repository 'x' not found"));
     }

@@ -12,8 +12,10 @@ use portolan_core::manifest::Document;
 use portolan_core::{
     Descriptor, Digest, LayoutReference, Manifest, Platform, Reference, Tag, Target,
 };
+use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, Fetched};
 use portolan_registry::copy::{CopyOptions, copy};
+use portolan_registry::durable;
 use portolan_registry::images::{self, Place};
 use portolan_registry::layout::Layout;
 use portolan_registry::progress::Silent;
@@ -30,10 +32,10 @@ pub(crate) const REASON: &str = "ImagePushFailed";
 /// What is done to an image.
 #[derive(Debug, Clone)]
 pub struct Push {
-    /// Where it goes, or where the strategy put it.
+    /// Where it goes.
     pub image: Reference,
-    /// Where a strategy that does not push left it.
-    pub dir: Option<PathBuf>,
+    /// Where it is.
+    pub made: Made,
     /// What it must be for.
     pub platform: Option<Platform>,
     /// Annotations of the image, and of an index too.
@@ -42,6 +44,21 @@ pub struct Push {
     pub labels: BTreeMap<String, String>,
     /// When it says it was made.
     pub timestamp: Timestamp,
+}
+
+/// Where a strategy left its image. A tag that an earlier run moved, or another one moves at the same time, says nothing
+/// of this run; so in a cluster it is never asked.
+#[derive(Debug, Clone, Default)]
+pub enum Made {
+    /// A directory with an OCI layout or one tarball.
+    InDirectory(PathBuf),
+    /// Pushed, with its digest in this file.
+    ByDigest(PathBuf),
+    /// Pushed under a name that no other run uses.
+    Under(Reference),
+    /// Whatever the tag is now: for people, who know.
+    #[default]
+    AsTagged,
 }
 
 /// When an image says it was made.
@@ -84,28 +101,75 @@ pub async fn push(request: &Push, client: &Client, temp: &Path) -> Result<Pushed
     };
     let work = workshop(temp, REASON)?;
     let there = open(&request.image, client)?;
-    let (from, top) = match &request.dir {
-        Some(dir) => load::directory(dir, work.path()).await?,
-        None => {
-            let top = there.manifest(&Target::Tag(tag.clone())).await.map_err(|source| {
-                let what =
-                    format!("the strategy pushed nothing to {} that could be read", request.image);
-                StepError::image(REASON, what, source)
-            })?;
-            (there.clone(), top)
+    let (from, whole) = match &request.made {
+        Made::InDirectory(dir) => load::directory(dir, work.path()).await?,
+        Made::ByDigest(file) => {
+            let target = Target::Digest(left_digest(file)?);
+            (there.clone(), pushed(&there, &target, &request.image).await?)
+        }
+        Made::Under(name) => {
+            let target = beside(name, &request.image)?;
+            (there.clone(), pushed(&there, &target, name).await?)
+        }
+        Made::AsTagged => {
+            let target = Target::Tag(tag.clone());
+            (there.clone(), pushed(&there, &target, &request.image).await?)
         }
     };
     let top = match &request.platform {
-        Some(platform) => child::find(&from, top, platform, REASON).await?.fetched,
-        None => top,
+        Some(platform) => child::find(&from, whole.clone(), platform, REASON).await?.fetched,
+        None => whole.clone(),
     };
     match from {
         Place::Layout(layout) => {
             let staged = Staged { layout, work: work.path() };
             staged.publish(top, &changes, request, (&there, &tag), client).await
         }
-        Place::Remote(_) => in_place(top, &changes, &there, &tag).await,
+        Place::Remote(_) => in_place((whole, top), &changes, &there, &tag).await,
     }
+}
+
+/// A name in the repository of the image, whose parts then are where the image's tag needs them.
+fn beside(name: &Reference, image: &Reference) -> Result<Target, StepError> {
+    let place = |reference: &Reference| match reference {
+        Reference::Registry(found) => (found.registry.to_string(), found.repository.to_string()),
+        Reference::Layout(found) => (String::new(), found.dir.display().to_string()),
+    };
+    images::target(name).filter(|_| place(name) == place(image)).ok_or_else(|| {
+        let what = format!("{name} names nothing in the repository of {image}; push there");
+        StepError::bad(REASON, what)
+    })
+}
+
+/// What a strategy pushed.
+async fn pushed(place: &Place, target: &Target, name: &Reference) -> Result<Fetched, StepError> {
+    place.manifest(target).await.map_err(|source| {
+        let named = match target {
+            Target::Digest(digest) => format!("{name} as {digest}"),
+            Target::Tag(_) => name.to_string(),
+        };
+        let what = format!("the strategy pushed nothing to {named} that could be read");
+        StepError::image(REASON, what, source)
+    })
+}
+
+/// The digest that a strategy left.
+fn left_digest(file: &Path) -> Result<Digest, StepError> {
+    /// Longer than any digest: what is not one is not read.
+    const MOST: u64 = 1024;
+    let hint = "a strategy that pushes writes the digest to $(results.shp-image-digest.path)";
+    let bytes = durable::read_bounded(file, MOST).map_err(|source| {
+        StepError::local(REASON, format!("cannot read {}", file.display()), source)
+    })?;
+    let text = String::from_utf8_lossy(&bytes.unwrap_or_default()).trim().to_owned();
+    if text.is_empty() {
+        let what = format!("the strategy left no digest in {}; {hint}", file.display());
+        return Err(StepError::bad(REASON, what));
+    }
+    text.parse().map_err(|source| {
+        let what = format!("the strategy left {text:?} in {}, no digest; {hint}", file.display());
+        StepError::of(REASON, Some(ErrorClass::BadInput), what, source)
+    })
 }
 
 fn open(image: &Reference, client: &Client) -> Result<Place, StepError> {
@@ -113,29 +177,31 @@ fn open(image: &Reference, client: &Client) -> Result<Place, StepError> {
         .map_err(|source| StepError::image(REASON, format!("cannot open {image}"), source))
 }
 
-/// Changes an image that a strategy pushed, where it is.
+/// Changes an image that a strategy pushed, where it is, and sees to it that the tag names what came of it. `whole` is what
+/// was pushed, and `top` the image in it that counts.
 async fn in_place(
-    top: Fetched,
+    (whole, top): (Fetched, Fetched),
     changes: &Changes,
     there: &Place,
     tag: &Tag,
 ) -> Result<PushedImage, StepError> {
-    let size = size(&top.document);
-    if changes.is_empty() {
-        return Ok(PushedImage { digest: top.descriptor.digest, size, written: false });
-    }
-    let changed = mutate::apply(there, there, top, changes).await?;
-    if there_already(there, &Target::Tag(tag.clone()), &changed.descriptor.digest).await {
-        let (digest, size) = (changed.descriptor.digest, self::size(&changed.document));
+    let (image, named) = match changes.is_empty() {
+        // An index keeps its tag, with the attestations that are in it.
+        true => (top, whole),
+        false => {
+            let changed = mutate::apply(there, there, top, changes).await?;
+            (changed.clone(), changed)
+        }
+    };
+    let (digest, size) = (image.descriptor.digest, size(&image.document));
+    if there_already(there, &Target::Tag(tag.clone()), &named.descriptor.digest).await {
         return Ok(PushedImage { digest, size, written: false });
     }
-    let media_type = changed.descriptor.media_type.clone();
     there
-        .push_manifest(&media_type, changed.bytes.clone(), Some(tag))
+        .push_manifest(&named.descriptor.media_type, named.bytes.clone(), Some(tag))
         .await
         .map_err(|source| StepError::image(REASON, format!("cannot push {there}:{tag}"), source))?;
-    let size = self::size(&changed.document);
-    Ok(PushedImage { digest: changed.descriptor.digest, size, written: true })
+    Ok(PushedImage { digest, size, written: true })
 }
 
 /// An image in a directory that is not ours to write to.
