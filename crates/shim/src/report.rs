@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// A kubelet keeps 4096 bytes of a termination message; what is longer is cut and reads as nothing.
 pub const MAX_BYTES: usize = 4096;
 
+/// So many shims at most are installed as one: what is said of all of them has to fit.
+pub const MAX_PARTS: usize = 8;
+
 /// What was asked of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -75,7 +78,7 @@ pub enum Reason {
     RuntimeDown,
     /// Another installer held the lock all the time.
     Locked,
-    /// Disk full, read-only, permissions.
+    /// Disk full, read-only, permissions; or who starts the runtime again cannot be asked, and nothing was changed.
     HostTrouble,
     /// What is installed is not what was asked for (of a look).
     Drifted,
@@ -137,6 +140,32 @@ pub struct Report {
     /// What deserves a look and is no failure.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
+    /// Each of several shims that were asked for as one; none where it was one alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+}
+
+/// How one of several shims fared.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Part {
+    /// The shim's name.
+    pub name: String,
+    /// Absent where it went well.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// For a person.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// It failed with the others and not by itself: the report's message is its own, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub together: bool,
+    /// SHA-256 of what was downloaded, hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub archive_sha256: Option<String>,
+    /// SHA-256 of the binary in its place, hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary_sha256: Option<String>,
 }
 
 impl Report {
@@ -155,11 +184,26 @@ impl Report {
             if text.len() <= MAX_BYTES {
                 return text;
             }
-            // Warnings first: the message says why it failed.
-            if report.warnings.pop().is_none() {
-                let keep = report.message.len() * 3 / 4;
-                report.message.truncate(report.message.floor_char_boundary(keep));
-            }
+            report.cut();
+        }
+    }
+
+    /// Warnings first, then what the node has written down as well: messages say why it failed.
+    fn cut(&mut self) {
+        if self.warnings.pop().is_some() {
+            return;
+        }
+        let digests = |part: &mut Part| {
+            let archive = part.archive_sha256.take();
+            part.binary_sha256.take().or(archive)
+        };
+        if self.parts.iter_mut().filter_map(digests).count() > 0 {
+            return;
+        }
+        let parts = self.parts.iter_mut().map(|part| &mut part.message);
+        let longest = parts.chain([&mut self.message]).max_by_key(|text| text.len());
+        if let Some(text) = longest {
+            text.truncate(text.floor_char_boundary(text.len() * 3 / 4));
         }
     }
 }
@@ -182,6 +226,7 @@ mod tests {
             restarted: true,
             took_ms: BTreeMap::from([(Phase::Fetch, 12)]),
             warnings: vec!["plain http".into()],
+            parts: Vec::new(),
         }
     }
 
@@ -201,6 +246,27 @@ mod tests {
         let read: Report = serde_json::from_str(&text).unwrap();
         assert_eq!(read.reason, Some(Reason::RolledBack));
         assert!(read.message.len() > 1000 && read.warnings.is_empty());
+    }
+
+    #[test]
+    fn as_many_shims_as_may_be_with_the_longest_of_names_fit() {
+        let part = |at: usize| Part {
+            name: format!("{at}{}", "n".repeat(127)),
+            reason: Some(Reason::LocationNotAllowed),
+            message: "\u{e4}\"".repeat(2000),
+            together: true,
+            archive_sha256: Some("ab".repeat(32)),
+            binary_sha256: Some("cd".repeat(32)),
+        };
+        let long = Report { parts: (0..MAX_PARTS).map(part).collect(), ..report() };
+        let text = long.to_message();
+        assert!(text.len() <= MAX_BYTES);
+        let read: Report = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.parts.len(), &*read.message), (MAX_PARTS, "containerd did not come back"));
+        assert!(read.parts.iter().all(|part| part.together && part.message.len() > 60));
+        let short =
+            Report { parts: vec![Part { name: "a".into(), ..Part::default() }], ..report() };
+        assert!(short.to_message().ends_with(r#""parts":[{"name":"a"}]}"#));
     }
 
     #[test]

@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use portolan_shim::node::install::{Source, install};
+use portolan_shim::node::install::{Asked, Node, Source, install, install_all};
 use portolan_shim::node::request::Name;
 use portolan_shim::node::uninstall::uninstall;
 use portolan_shim::node::{Watch, upstream};
-use support::{Tree, ok, program, wanted};
+use portolan_shim::report::Reason;
+use support::{MAIN, Tree, ok, program, wanted};
 
 /// What the child does: where, with which program, and at which change it dies. Set only there.
 const CHILD: &str = "PORTOLAN_TEST_SHIM_CHILD";
@@ -49,9 +50,27 @@ async fn child_that_is_killed() {
             let source = Source::Assets(PathBuf::from(assets));
             install(&node, &wanted("spin"), &source, &watch).await
         }
+        "both" => install_all(&node, both(Path::new(assets)), &watch).await,
         _ => uninstall(&node, &Name::parse("x", "spin").unwrap(), &watch).await,
     };
     ok(outcome);
+}
+
+/// Two shims as one change, from where the fetching stages left them.
+fn both(assets: &Path) -> Vec<Asked> {
+    let of = |name: &str| (wanted(name), Source::Assets(assets.join(name))).into();
+    vec![of("spin"), of("other")]
+}
+
+/// What the fetching stages left of both.
+fn both_assets(programs: &[(&str, Vec<u8>); 2]) -> tempfile::TempDir {
+    let assets = tempfile::tempdir().unwrap();
+    for (name, program) in programs {
+        let dir = assets.path().join(name);
+        std::fs::create_dir(&dir).unwrap();
+        Tree::leave(&dir, &format!("containerd-shim-{name}"), program);
+    }
+    assets
 }
 
 /// Whether it was killed; false when it came to its end.
@@ -137,14 +156,73 @@ async fn survives(tree: Tree) {
     }
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 5)]
+async fn killed_before_any_change_of_several_the_next_run_finishes_for_all_or_for_each() {
+    let each: Vec<_> = trees().into_iter().map(|tree| tokio::spawn(both_survive(tree))).collect();
+    for one in each {
+        one.await.unwrap();
+    }
+}
+
+async fn both_survive(tree: Tree) {
+    let programs = [("spin", program(1, 2000)), ("other", program(2, 2000))];
+    let assets = both_assets(&programs);
+    let before = tree.snapshot();
+    for at in 1.. {
+        // Then the same again; each alone; one of them, and the other nobody wants any more; neither, in either order.
+        for after in ["both", "each", "one", "none", "none but spin first"] {
+            let killed = die("both", &tree, assets.path(), at);
+            match after {
+                "both" => {
+                    let all = both(assets.path());
+                    ok(install_all(&tree.node(), all, &portolan_shim::node::Quiet).await);
+                }
+                "each" => {
+                    for (name, program) in &programs {
+                        ok(tree.install(name, program).await);
+                    }
+                }
+                "one" => {
+                    ok(tree.uninstall("spin").await);
+                    ok(tree.install("other", &programs[1].1).await);
+                }
+                _ => {}
+            }
+            for name in ["spin", "other"] {
+                if after == "both" || after == "each" || (after, name) == ("one", "other") {
+                    ok(tree.verify(name).await);
+                }
+            }
+            let mut gone = ["other", "spin"];
+            if after == "none but spin first" {
+                gone.reverse();
+            }
+            for name in gone {
+                ok(tree.uninstall(name).await);
+            }
+            assert_eq!(tree.snapshot(), before, "killed at {at}, then {after}");
+            if !killed {
+                assert!(at > 12, "{at}");
+                return;
+            }
+        }
+    }
+}
+
 /// A node with what upstream's installer left of this shim, and of another.
 fn upstreams() -> Tree {
-    let block = |name: &str| {
-        format!(
-            "\n# RCM runtime config for {name}\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.{name}]\nruntime_type = \"/opt/rcm/bin/containerd-shim-{name}\"\n"
-        )
-    };
-    let tree = Tree::with(&format!("version = 2\n{}{}", block("spin"), block("other")));
+    upstreams_on("version = 2\n")
+}
+
+fn upstreams_block(name: &str) -> String {
+    format!(
+        "\n# RCM runtime config for {name}\n[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.{name}]\nruntime_type = \"/opt/rcm/bin/containerd-shim-{name}\"\n"
+    )
+}
+
+fn upstreams_on(config: &str) -> Tree {
+    let block = upstreams_block;
+    let tree = Tree::with(&format!("{config}{}{}", block("spin"), block("other")));
     let shim = |name: &str| {
         let path = format!("/opt/rcm/bin/containerd-shim-{name}");
         tree.write(&path[1..], "x");
@@ -206,5 +284,149 @@ async fn killed_while_the_runtime_is_started_again_the_next_run_does_it() {
         assert_eq!(std::fs::read_to_string(&log).unwrap(), "once\n", "{what}");
         ok(support::uninstall(&node, "spin").await);
         assert!(!tree.path("opt/rcm/.portolan").exists(), "{what}");
+    }
+}
+
+/// Killed after the runtime was started again: it has read the configuration, and a second restart would be for nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_after_the_runtime_was_started_again_the_next_run_does_not_start_it_twice() {
+    let first = program(1, 2000);
+    // When the runtime began, which may be before the configuration changed: then it has read nothing.
+    for (began, restarts) in [("$(date +%s) + 2", 1), ("1000000100", 2)] {
+        let tree = Tree::with("version = 2\n");
+        support::runtime::start(&tree);
+        tree.write("proc/stat", "btime 1000000000\n");
+        let assets = Tree::assets("spin", &first);
+        let restart = support::runtime::restart(&tree);
+        // In hundredths of a second since the boot, as the kernel has it.
+        let zeros = "0 ".repeat(18);
+        let ticks = format!("$((({began} - 1000000000) * 100))");
+        let killing = format!(
+            "{restart} && echo \"9 (containerd) S {zeros}{ticks} 0\" > proc/9/stat; kill -9 $PPID; sleep 5"
+        );
+        assert!(run("install", &tree, assets.path(), 0, Some(&killing)));
+        assert_eq!(tree.read("restarts"), "once\n");
+        let node = support::restarting(tree.dir.path(), &restart);
+        let report = ok(tree.install_by(&node, "spin", &first).await);
+        assert_eq!(report.restarted, restarts == 2, "began at {began}");
+        assert_eq!(tree.read("restarts").lines().count(), restarts, "began at {began}");
+        ok(tree.verify("spin").await);
+    }
+}
+
+/// A node whose runtime does not take a configuration that names `guilty`: it is down then, and up without it.
+fn refusing(tree: &Tree, guilty: &str) -> Node {
+    support::runtime::start(tree);
+    let restart = support::runtime::restart(tree);
+    let here = tree.dir.path().display();
+    let line = format!(
+        "cd {here} && if grep -q {guilty} {MAIN}; then touch down; exit 1; fi; rm -f down; {restart}"
+    );
+    support::restarting(tree.dir.path(), &line)
+}
+
+/// What names this program of the shim `other` in a configuration.
+fn other_path(program: &[u8]) -> String {
+    format!("other/{}", portolan_core::Digest::sha256(program).hex())
+}
+
+/// Killed with both of them written, of which the runtime does not take `guilty`.
+fn killed_in_the_restart(tree: &Tree, assets: &Path, guilty: &str) {
+    assert!(run("both", tree, assets, 0, Some("kill -9 $PPID; sleep 5")));
+    assert!(tree.read(MAIN).contains(guilty), "it was killed too early");
+}
+
+/// Killed with two of them written, of which the runtime does not take one: the other is not to answer for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_run_of_several_was_killed_the_innocent_one_is_installed_alone() {
+    let programs = [("spin", program(1, 2000)), ("other", program(2, 2000))];
+    let [(_, innocent), (_, guilty)] = &programs;
+    let assets = both_assets(&programs);
+    // A first install; and an update of one that is there, which goes on as it was.
+    for update in [false, true] {
+        let tree = Tree::with("version = 2\n");
+        let guilty_path = other_path(guilty);
+        let node = refusing(&tree, &guilty_path);
+        if update {
+            ok(tree.install_by(&node, "other", &program(3, 2000)).await);
+        }
+        let before = tree.read(MAIN);
+        killed_in_the_restart(&tree, assets.path(), &guilty_path);
+        assert!(ok(tree.install_by(&node, "spin", innocent).await).restarted);
+        ok(tree.verify("spin").await);
+        let text = tree.read(MAIN);
+        assert!(text.contains("runtimes.spin]") && !text.contains(&guilty_path), "{text}");
+        assert_eq!(text.contains("runtimes.other]"), update, "{text}");
+        // The one that is guilty is found, and the other stays.
+        let alone = tree.install_by(&node, "other", guilty).await;
+        assert_eq!(alone.report.reason, Some(Reason::RolledBack), "{}", alone.report.message);
+        ok(tree.verify("spin").await);
+        ok(support::uninstall(&node, "spin").await);
+        assert_eq!(tree.read(MAIN), before);
+        ok(support::uninstall(&node, "other").await);
+        assert_eq!(tree.read(MAIN), "version = 2\n");
+        assert!(!tree.path("opt").exists(), "nothing is left over");
+    }
+}
+
+/// Nor is it where the other goes: it goes at the first try, and the runtime is started again once.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_run_of_several_was_killed_the_innocent_one_is_uninstalled_alone() {
+    let programs = [("spin", program(1, 2000)), ("other", program(2, 2000))];
+    let assets = both_assets(&programs);
+    let tree = Tree::with("version = 2\n");
+    let guilty_path = other_path(&programs[1].1);
+    let node = refusing(&tree, &guilty_path);
+    for known in [false, true] {
+        if known {
+            ok(tree.install_by(&node, "spin", &program(3, 2000)).await);
+        }
+        killed_in_the_restart(&tree, assets.path(), &guilty_path);
+        let restarts = || std::fs::read_to_string(tree.path("restarts")).unwrap_or_default();
+        let before = restarts().lines().count();
+        assert!(ok(support::uninstall(&node, "spin").await).restarted);
+        assert_eq!(restarts().lines().count(), before + 1);
+        assert_eq!(tree.read(MAIN), "version = 2\n");
+        // It took away what was written for the other, too, but not what was placed.
+        ok(support::uninstall(&node, "other").await);
+        assert!(!tree.path("opt").exists(), "nothing is left over");
+    }
+}
+
+/// A block of upstream's that a killed run replaced is there again when another goes on alone: what worked before is not
+/// lost where its successor is then refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_killed_takeover_of_several_upstreams_handler_works_until_its_successor_does() {
+    let programs = [("spin", program(1, 2000)), ("other", program(2, 2000))];
+    let [(_, innocent), (_, guilty)] = &programs;
+    let assets = both_assets(&programs);
+    let dropins = "version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n";
+    for config in ["version = 2\n", "version = 2", dropins] {
+        let tree = upstreams_on(config);
+        let upstreams_other = upstreams_block("other");
+        assert!(run("both", &tree, assets.path(), 0, Some("kill -9 $PPID; sleep 5")));
+        assert!(!tree.read(MAIN).contains(&upstreams_other), "{}", tree.read(MAIN));
+        ok(tree.install("spin", innocent).await);
+        let text = tree.read(MAIN);
+        assert!(text.contains(&upstreams_other), "{text}");
+        assert!(!text.contains("portolan: begin other"), "{text}");
+        assert!(!tree.path("etc/containerd/conf.d/portolan-other.toml").exists());
+        assert!(tree.path("opt/rcm/bin/containerd-shim-other").exists());
+        // Its successor is refused: back to what worked.
+        let failing = support::restarting(tree.dir.path(), "exit 1");
+        let refused = tree.install_by(&failing, "other", guilty).await;
+        assert_eq!(refused.report.reason, Some(Reason::RolledBack), "{}", refused.report.message);
+        assert_eq!(tree.read(MAIN), text);
+        ok(tree.verify("spin").await);
+        // And then it is taken.
+        ok(tree.install("other", guilty).await);
+        for name in ["spin", "other"] {
+            ok(tree.verify(name).await);
+            ok(tree.uninstall(name).await);
+        }
+        assert_eq!(tree.read(MAIN).trim_end(), config.trim_end());
+        // The directory is upstream's.
+        let left = std::fs::read_dir(tree.path("opt/rcm")).unwrap().count();
+        assert_eq!(left, 0, "nothing is left over");
     }
 }

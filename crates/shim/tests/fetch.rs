@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read as _, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_core::Digest;
@@ -132,6 +133,72 @@ async fn bounds_of_size_time_and_redirects_hold() {
     let to = target.url.clone();
     let hop = Server::new(move |_| Answer::Status(307, vec![("location", to.clone())]));
     assert_eq!(get(&hop.url, None, &transport()).await.unwrap(), content());
+}
+
+/// An https server that has this file, and the certificate of the authority that vouches for it.
+async fn https(bytes: Vec<u8>) -> (String, String) {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, KeyUsagePurpose};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
+    use tokio_rustls::rustls::{ServerConfig, crypto::aws_lc_rs};
+    let mut authority = CertificateParams::new(Vec::<String>::new()).unwrap();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    let key = KeyPair::generate().unwrap();
+    let ca = authority.self_signed(&key).unwrap().pem();
+    let issuer = Issuer::new(authority, key);
+    let key = KeyPair::generate().unwrap();
+    let own = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
+    let own = own.signed_by(&key, &issuer).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![own.der().clone()],
+            PrivatePkcs8KeyDer::from(key.serialize_der()).into(),
+        );
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config.unwrap()));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("https://localhost:{}/x", listener.local_addr().unwrap().port());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+            let _ = stream.read(&mut [0; 4096]).await;
+            let head = format!(
+                "HTTP/1.1 200 x\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+                bytes.len()
+            );
+            let _ = stream.write_all(&[head.as_bytes(), &bytes].concat()).await;
+            let _ = stream.shutdown().await;
+        }
+    });
+    (url, ca)
+}
+
+#[tokio::test]
+async fn a_private_authority_is_trusted_where_it_is_given_and_nowhere_else() {
+    let (url, ca) = https(content()).await;
+    let (_, stranger) = https(Vec::new()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let trusting = |name: &str, pem: &str| {
+        let file = dir.path().join(name);
+        fs::write(&file, pem).unwrap();
+        Transport { ca: Some(file), ..transport() }
+    };
+    let bundle = trusting("bundle", &format!("{stranger}{ca}"));
+    assert_eq!(get(&url, None, &bundle).await.unwrap(), content());
+    for other in [transport(), trusting("stranger", &stranger)] {
+        let error = get(&url, None, &other).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::NotDownloadable, "{error}");
+        assert!(error.to_string().contains("--ca-bundle or PORTOLAN_CA_BUNDLE"), "{error}");
+    }
+    // What is no bundle is told, and not passed over.
+    for bad in
+        [trusting("bad", "no certificate"), Transport { ca: Some("/x".into()), ..transport() }]
+    {
+        assert!(get(&url, None, &bad).await.unwrap_err().reason().is_permanent());
+    }
 }
 
 /// A wrong digest, a web page or another architecture leaves the node as it was.

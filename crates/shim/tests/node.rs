@@ -350,6 +350,51 @@ async fn n17_k0s_gets_its_directory_and_a_version() {
     assert_eq!(tree.snapshot(), before);
 }
 
+/// k0s merges the files of its directory into one that its configuration imports: what is ours is there without our
+/// marks once it was started again, and is not somebody else's for that.
+#[tokio::test]
+async fn n17_what_k0s_made_of_our_files_is_not_somebody_elses() {
+    let tree = Tree::empty();
+    tree.write(
+        "etc/k0s/containerd.toml",
+        "# k0s_managed=true\nversion = 2\nimports = [\"/run/k0s/containerd-cri.toml\"]\n",
+    );
+    let table = |name: &str| {
+        format!(
+            "[plugins.\"io.containerd.grpc.v1.cri\".containerd.runtimes.{name}]\nruntime_type = \"x\"\n"
+        )
+    };
+    let merged = |names: &[&str]| {
+        let tables: String = names.iter().map(|name| table(name)).collect();
+        tree.write("run/k0s/containerd-cri.toml", &format!("version = 2\n{tables}"));
+    };
+    merged(&["runc"]);
+    let before = tree.snapshot();
+    ok(tree.install("spin", &program(1, 1000)).await);
+    merged(&["runc", "spin"]);
+    assert!(!ok(tree.install("spin", &program(1, 1000)).await).changed);
+    ok(tree.install("spin", &program(2, 1000)).await);
+    ok(tree.install("other", &program(3, 1000)).await);
+    ok(tree.verify("spin").await);
+    // What a person says beside them is theirs, also before k0s has read it.
+    tree.write("etc/k0s/containerd.d/own.toml", &format!("version = 2\n{}", table("own")));
+    for (handler, words) in [("spin", "that of the shim spin"), ("own", "a runtime own of its own")]
+    {
+        let wanted = Wanted::new("third", Some(handler), None, Options::default()).unwrap();
+        let assets = Tree::assets("third", &program(4, 1000));
+        let source = Source::Assets(assets.path().to_owned());
+        let report = install(&tree.node(), &wanted, &source, &Quiet).await.report;
+        assert_eq!(report.reason, Some(Reason::ConfigRefused), "{}", report.message);
+        assert!(report.message.contains(words), "{}", report.message);
+    }
+    fs::remove_file(tree.path("etc/k0s/containerd.d/own.toml")).unwrap();
+    for name in ["spin", "other"] {
+        ok(tree.uninstall(name).await);
+    }
+    merged(&["runc"]);
+    assert_eq!(tree.snapshot(), before);
+}
+
 #[tokio::test]
 async fn every_kind_of_node_is_known_by_what_is_there() {
     for (marker, text, expected, edited) in [

@@ -6,10 +6,10 @@ mod support;
 use std::fs;
 
 use portolan_core::Digest;
-use portolan_shim::node::install::{Node, Restart, Source, install};
+use portolan_shim::node::install::{Node, Outcome, Restart, Source, install};
 use portolan_shim::node::request::{Options, Wanted};
 use portolan_shim::node::{NodeError, Quiet, upstream};
-use portolan_shim::report::Reason;
+use portolan_shim::report::{Phase, Reason};
 use support::{MAIN, Tree, ok, program, runtime};
 
 fn restarting(tree: &Tree, command: &str) -> Node {
@@ -85,14 +85,22 @@ async fn a_runtime_that_cannot_be_reached_is_not_passed_over() {
     let tree = Tree::with("version = 2\n");
     runtime::start(&tree);
     fs::remove_dir_all(tree.path("proc")).unwrap();
-    let before = tree.read(MAIN);
+    let before = tree.snapshot();
     let node = Node { restart: Restart::default(), ..tree.node() };
-    let outcome = tree.install_by(&node, "spin", &program(1, 1000)).await;
-    assert!(matches!(outcome.error, Some(NodeError::NoRestart(_))), "{}", outcome.report.message);
-    assert!(outcome.report.message.contains("hostPID"), "{}", outcome.report.message);
-    assert_eq!(tree.read(MAIN), before);
-    assert!(!tree.path("opt").exists());
+    let refused = |outcome: Outcome| {
+        let message = &outcome.report.message;
+        assert!(matches!(outcome.error, Some(NodeError::NoRestart(_))), "{message}");
+        assert!(message.contains("hostPID"), "{message}");
+        // The controller takes no node for touched that says so.
+        assert!(outcome.report.phase < Phase::Place, "{:?}", outcome.report);
+    };
+    refused(tree.install_by(&node, "spin", &program(1, 1000)).await);
+    assert_eq!(tree.snapshot(), before, "nothing was made");
     ok(tree.install("spin", &program(1, 1000)).await);
+    let installed = tree.snapshot();
+    refused(tree.install_by(&node, "spin", &program(2, 1000)).await);
+    refused(support::uninstall(&node, "spin").await);
+    assert_eq!(tree.snapshot(), installed, "nor was anything changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -107,7 +115,14 @@ async fn going_back_keeps_what_somebody_wrote_meanwhile() {
     let outcome = tree.install_by(&failing, "spin", &program(1, 1000)).await;
     assert_eq!(outcome.report.reason, Some(Reason::RolledBack), "{}", outcome.report.message);
     assert_eq!(tree.read(MAIN), format!("{base}{block}"));
-    // What somebody wrote stays, and what is ours is as it was.
+    // What somebody wrote stays, and so does upstream's block.
+    let outcome = tree.install_by(&restarting(&tree, &edit), "spin", &program(1, 1000)).await;
+    assert_eq!(outcome.report.reason, Some(Reason::RolledBack), "{}", outcome.report.message);
+    let text = tree.read(MAIN);
+    assert!(text.contains("[debug]\nlevel = \"info\"\n") && text.contains(block), "{text}");
+    assert!(!text.contains("portolan"), "{text}");
+    tree.write(MAIN, &format!("{base}{block}"));
+    // What is ours is as it was.
     ok(tree.install("other", &program(2, 1000)).await);
     let before = tree.read(MAIN);
     let outcome = tree.install_by(&restarting(&tree, &edit), "third", &program(1, 1000)).await;

@@ -51,12 +51,11 @@ pub fn lint(shim: &Shim) -> Vec<Finding> {
     names(name, &shim.spec, &mut found);
     sources(&shim.spec, &mut found);
     rollout(&shim.spec, &mut found);
-    let empty = BTreeMap::new();
-    for (key, value) in shim.spec.containerd_runtime_options.as_ref().unwrap_or(&empty) {
-        if key.is_empty() || key.contains(char::is_control) || value.contains(['\n', '\r']) {
-            let path = format!("spec.containerdRuntimeOptions.{key}");
-            found.error(path, "an option is one word with a value on one line");
-        }
+    for (key, error) in resolve::unsound_options(&shim.spec) {
+        found.error(format!("spec.containerdRuntimeOptions.{key}"), error.to_string());
+    }
+    if let Some(error) = resolve::unsound_handler(&shim.spec) {
+        found.error("spec.runtimeClass.handler", error.to_string());
     }
     found.0.sort_by_key(|one| std::cmp::Reverse(one.severity));
     found.0
@@ -283,6 +282,26 @@ mod tests {
                 "s",
                 json!({"containerdRuntimeOptions": {"a": "1\nb = 2"}}),
                 "error: spec.containerdRuntimeOptions.a",
+            ),
+            (
+                "s",
+                json!({"containerdRuntimeOptions": {"TypeUrl": "runtimeoptions.v1.Options"}}),
+                "write text in quotes: TypeUrl=\"text\"",
+            ),
+            (
+                "s",
+                json!({"containerdRuntimeOptions": {"a.b": "true"}}),
+                "error: spec.containerdRuntimeOptions.a.b",
+            ),
+            (
+                "s",
+                json!({"runtimeClass": {"name": "a", "handler": "runc"}}),
+                "error: spec.runtimeClass.handler: handler \"runc\" is containerd's own",
+            ),
+            (
+                "s",
+                json!({"fetchStrategy": {"platforms": [platform("amd64", "https://me:secret@x.example/a", json!(null))]}}),
+                "error: spec.fetchStrategy.platforms[0]: https://x.example/a carries",
             ),
         ] {
             let found = lines(name, spec);

@@ -76,16 +76,25 @@ impl Disk<'_> {
         durable::sync_dir(to.parent().unwrap_or(to))
     }
 
-    /// Makes one directory.
+    /// Makes one directory, for good.
     pub(crate) fn create_dir(&self, dir: &Path) -> Result<(), DurableError> {
+        match self.make_dir(dir)? {
+            true => durable::sync_dir(dir.parent().unwrap_or(dir)),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes one directory, true where it was not there. Its name may be gone after a crash of the system: for what is
+    /// swept anyway, or gets another name.
+    pub(crate) fn make_dir(&self, dir: &Path) -> Result<bool, DurableError> {
         self.tell("make the directory", dir);
         match fs::create_dir(dir) {
             Ok(()) => {
                 // Whatever the umask says: the runtime and its shims must get through.
                 let _ = fs::set_permissions(dir, Permissions::from_mode(0o755));
-                durable::sync_dir(dir.parent().unwrap_or(dir))
+                Ok(true)
             }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(false),
             Err(e) => Err(DurableError::io("create the directory", dir, e)),
         }
     }
@@ -142,11 +151,10 @@ impl Disk<'_> {
         self.remove_file(&temp_of(path)).map(|_| ())
     }
 
-    /// Makes a file executable for all and writable for its owner alone.
+    /// Makes a file executable for all and writable for its owner alone; it is not synced before it gets its name.
     pub(crate) fn make_program(&self, file: &File, path: &Path) -> Result<(), DurableError> {
         self.tell("set the mode of", path);
         file.set_permissions(Permissions::from_mode(0o755))
-            .and_then(|()| file.sync_all())
             .map_err(|e| DurableError::io("set the mode of", path, e))
     }
 }

@@ -6,30 +6,60 @@ use std::time::SystemTime;
 
 use super::config::load;
 use super::error::{NodeError, Untaken};
-use super::preset::{daemons, running_all};
+use super::exec::Context;
+use super::preset::{Site, daemons, running_all};
 use super::ready::{self, Expect, ReadyError};
 use super::restart::{self, Method, RestartError};
-use super::settle::{Settled, Work};
+use super::root::HostRoot;
+use super::settle::{Plan, Restart, Settled, Work};
 use crate::report::Phase;
 
 /// Processes, each by its number and when it began: numbers come again.
 type Processes = Vec<(u32, Option<u64>)>;
 
+/// Where the runtime answers, here.
+fn socket(root: &HostRoot, site: &Site) -> PathBuf {
+    let loaded = load(root, &site.config).unwrap_or_default();
+    ready::socket_here(root, &ready::socket(site, &loaded))
+}
+
+/// How the runtime is to be started again. A runtime that runs and cannot be reached is no tree of files.
+async fn choose(
+    root: &HostRoot,
+    site: &Site,
+    context: &Context,
+    restart: &Restart,
+) -> Result<Method, RestartError> {
+    let method = restart::choose(root, context, site, restart.command.as_deref())?;
+    let lives = || async { site.daemon.is_some() || ready::accepts(&socket(root, site)).await };
+    if method == Method::Nothing && lives().await {
+        return Err(RestartError::Unreachable);
+    }
+    Ok(method)
+}
+
+/// How the runtime will be started again for these plans, if they change anything. Asked before anything is made: who is
+/// refused here has nothing on the node that was not there.
+pub(crate) async fn foresee(
+    root: &HostRoot,
+    site: &Site,
+    context: &Context,
+    restart: &Restart,
+    plans: &[Plan],
+) -> Result<Option<Method>, NodeError> {
+    if restart.off || plans.iter().all(|plan| plan.changes.is_empty()) {
+        return Ok(None);
+    }
+    choose(root, site, context, restart).await.map(Some).map_err(NodeError::NoRestart)
+}
+
 impl Work<'_, '_> {
     fn socket(&self) -> PathBuf {
-        let loaded = load(self.store.root, &self.site.config).unwrap_or_default();
-        ready::socket_here(self.store.root, &ready::socket(self.site, &loaded))
+        socket(self.store.root, self.site)
     }
 
-    /// How the runtime is to be started again. A runtime that runs and cannot be reached is no tree of files.
     pub(super) async fn choose(&self) -> Result<Method, RestartError> {
-        let (root, command) = (self.store.root, self.restart.command.as_deref());
-        let method = restart::choose(root, self.context, self.site, command)?;
-        let lives = || async { self.site.daemon.is_some() || ready::accepts(&self.socket()).await };
-        if method == Method::Nothing && lives().await {
-            return Err(RestartError::Unreachable);
-        }
-        Ok(method)
+        choose(self.store.root, self.site, self.context, self.restart).await
     }
 
     /// Starts the runtime again if it has not read this configuration yet, and waits for it. True where it

@@ -7,6 +7,7 @@ use portolan_registry::durable::DurableError;
 use super::archive::ArchiveError;
 use super::config::ConfigError;
 use super::elf::ElfError;
+use super::exec::ExecError;
 use super::fetch::FetchError;
 use super::place::PlaceError;
 use super::preset::DetectError;
@@ -62,6 +63,27 @@ pub enum NodeError {
         /// Why.
         #[source]
         source: std::io::Error,
+    },
+    /// What the fetching stage refused, in its words.
+    #[error("{message}")]
+    NotFetched {
+        /// Why, in the report's words.
+        reason: Reason,
+        /// For a person.
+        message: String,
+    },
+    /// Of several shims, some are refused and the others installed.
+    #[error("{refused} of {asked} shims could not be installed; {name} is the first of them")]
+    InPart {
+        /// How many.
+        refused: usize,
+        /// Of how many.
+        asked: usize,
+        /// The first of them.
+        name: String,
+        /// Why that one.
+        #[source]
+        source: Box<NodeError>,
     },
     /// The node is not one of those that are known.
     #[error(transparent)]
@@ -144,15 +166,69 @@ impl NodeError {
             Self::Elf(_) => Reason::WrongArchitecture,
             Self::Assets { .. } => Reason::DigestMismatch,
             Self::NoAssets { .. } => Reason::BinaryNotFound,
+            Self::NotFetched { reason, .. } => *reason,
+            Self::InPart { source, .. } => source.reason(),
             Self::Detect(DetectError::UnknownPreset { .. }) => Reason::BadRequest,
             Self::Detect(_) => Reason::NodeNotSupported,
             Self::Locked(_) => Reason::Locked,
             Self::State(_) => Reason::HostTrouble,
             Self::Place(error) => error.reason(),
             Self::Config(error) => error.reason(),
+            // Nothing was changed, and who was asked may answer the next time; but for one that is not there.
+            Self::NoRestart(
+                RestartError::Unasked(ExecError::Late { .. } | ExecError::Failed { .. })
+                | RestartError::Processes { count: 0 },
+            ) => Reason::HostTrouble,
             Self::NoRestart(_) | Self::NotRestarted(_) | Self::RolledBack(_) => Reason::RolledBack,
             Self::RuntimeDown(_) => Reason::RuntimeDown,
             Self::Drifted { .. } => Reason::Drifted,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Before anything was changed, a service manager that is slow or a runtime that is just starting may be well the
+    /// next time; afterwards every try would start the runtime twice.
+    #[test]
+    fn a_restart_that_cannot_be_chosen_now_may_pass_and_one_that_failed_is_rolled_back() {
+        let limit = std::time::Duration::from_secs(1);
+        let late = || ExecError::Late { program: "systemctl".into(), limit };
+        let failed = || ExecError::Failed {
+            program: "systemctl".into(),
+            status: "exit status: 1".into(),
+            said: "Failed to connect to bus".into(),
+        };
+        let missing = || ExecError::Start {
+            program: "systemctl".into(),
+            source: std::io::ErrorKind::NotFound.into(),
+        };
+        let signal = || RestartError::Signal { pid: 1, source: std::io::Error::other("x") };
+        for (error, passes) in [
+            (RestartError::Unasked(late()), true),
+            (RestartError::Unasked(failed()), true),
+            (RestartError::Unasked(missing()), false),
+            (RestartError::Processes { count: 0 }, true),
+            (RestartError::Processes { count: 2 }, false),
+            (RestartError::NoUnit { wanted: "containerd.service".into() }, false),
+            (RestartError::Unreachable, false),
+            (RestartError::OtherNumbers { pid: 1 }, false),
+            (signal(), false),
+        ] {
+            let reason = NodeError::NoRestart(error).reason();
+            let expected = if passes { Reason::HostTrouble } else { Reason::RolledBack };
+            assert_eq!(reason, expected);
+            assert_eq!(reason.is_permanent(), !passes);
+        }
+        for error in [late(), failed(), missing()] {
+            let text =
+                portolan_core::causes::chain(&NodeError::NoRestart(RestartError::Unasked(error)));
+            assert!(text.contains("give --restart-command"), "{text}");
+        }
+        for error in [late().into(), RestartError::Processes { count: 0 }, signal()] {
+            assert_eq!(NodeError::NotRestarted(error).reason(), Reason::RolledBack);
         }
     }
 }

@@ -16,6 +16,9 @@ use super::root::HostRoot;
 
 /// Set for the process that enters a namespace: which one.
 const ENTER: &str = "PORTOLAN_NODE_ENTER";
+/// What a process ends with that could not become the program, and how that is told.
+const NO_PROGRAM: u8 = 127;
+const NOT_STARTED: &str = "exit status: 127";
 /// What is kept of what a program says.
 const MAX_SAID: usize = 1 << 20;
 
@@ -92,6 +95,14 @@ impl Context {
     /// # Errors
     /// It cannot be started, fails, or takes too long.
     pub fn run(&self, program: &str, args: &[&str], limit: Duration) -> Result<String, ExecError> {
+        let ran = self.try_run(program, args, limit);
+        match self {
+            Self::Namespace(_) => ran.map_err(not_started),
+            _ => ran,
+        }
+    }
+
+    fn try_run(&self, program: &str, args: &[&str], limit: Duration) -> Result<String, ExecError> {
         let name = || program.to_owned();
         let command = match self {
             Self::Here => Command::new(program),
@@ -108,8 +119,20 @@ impl Context {
     pub fn shell(&self, line: &str, limit: Duration) -> Result<String, ExecError> {
         match self {
             Self::Files => Self::Here.run("sh", &["-c", line], limit),
-            context => context.run("sh", &["-c", line], limit),
+            // What a line ends with is the line's own word.
+            context => context.try_run("sh", &["-c", line], limit),
         }
+    }
+}
+
+/// A process that could not become the program ends as a shell would where there is none (see [`run_if_asked`]): that is
+/// no word of the program's, and will be so the next time.
+fn not_started(error: ExecError) -> ExecError {
+    match error {
+        ExecError::Failed { program, status, said } if status == NOT_STARTED => {
+            ExecError::Start { program, source: std::io::Error::other(said) }
+        }
+        error => error,
     }
 }
 
@@ -196,7 +219,7 @@ pub fn run_if_asked() -> Option<ExitCode> {
     tracing::error!(%failed, "the host's program cannot be run");
     use std::io::Write as _;
     let _ = writeln!(std::io::stderr(), "{failed}");
-    Some(ExitCode::from(127))
+    Some(ExitCode::from(NO_PROGRAM))
 }
 
 #[cfg(test)]
@@ -215,6 +238,19 @@ mod tests {
         let began = Instant::now();
         here.shell("sleep 20 & echo done", Duration::from_secs(5)).unwrap();
         assert!(began.elapsed() < Duration::from_secs(4));
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_not_one_that_fails() {
+        let here = Context::Here;
+        let start = here.run("no-such-program", &[], Duration::from_secs(5)).unwrap_err();
+        assert!(matches!(start, ExecError::Start { .. }), "{start}");
+        let ended = |line: &str| here.shell(line, Duration::from_secs(5)).unwrap_err();
+        let entered = not_started(ended(&format!("echo none >&2; exit {NO_PROGRAM}")));
+        let ExecError::Start { program, source } = &entered else { panic!("{entered}") };
+        assert_eq!((program.as_str(), source.to_string().as_str()), ("sh", "none"));
+        let failed = not_started(ended("exit 1"));
+        assert!(matches!(failed, ExecError::Failed { .. }), "{failed}");
     }
 
     #[test]

@@ -18,12 +18,14 @@ use super::error::NodeError;
 use super::fetch::{self, Location, Transport};
 use super::progress::{Outcome, Progress};
 use super::request::Wanted;
-use crate::report::{Operation, Phase};
+use crate::report::{MAX_BYTES, Operation, Phase, Reason, Report};
 
 /// What the fetching stage leaves beside the program.
 const NOTE: &str = ".portolan-fetched.json";
 /// Two digests and a name.
 const MAX_NOTE: u64 = 4096;
+/// What it leaves in the place of a program, where it is asked to: its report.
+const REFUSAL: &str = ".portolan-refused.json";
 
 /// Where the program comes from.
 #[derive(Debug, Clone)]
@@ -76,6 +78,7 @@ pub(crate) async fn obtain(
         }
         Source::Assets(dir) => {
             progress.phase(Phase::Extract);
+            refusal(dir)?;
             let path = dir.join(wanted.binary.as_str());
             let missing = |source| NodeError::NoAssets { path: path.clone(), source };
             let mut file = left(&path).map_err(missing)?;
@@ -129,6 +132,30 @@ fn read_note(dir: &Path) -> Result<Note, NodeError> {
     serde_json::from_slice(&text).map_err(|e| missing(e.into()))
 }
 
+/// What the fetching stage refused, where it left word of it.
+fn refusal(dir: &Path) -> Result<(), NodeError> {
+    let path = dir.join(REFUSAL);
+    let failed = |source| NodeError::NoAssets { path: path.clone(), source };
+    let mut text = Vec::new();
+    match left(&path) {
+        Ok(file) => file.take(MAX_BYTES as u64).read_to_end(&mut text).map_err(failed)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(failed(error)),
+    };
+    let report: Report = serde_json::from_slice(&text).map_err(|e| failed(e.into()))?;
+    let reason = report.reason.unwrap_or(Reason::DownloadFailed);
+    Err(NodeError::NotFetched { reason, message: report.message })
+}
+
+/// Leaves word in `assets` of what the fetching stage refused: whoever would install it tells it. So that of several
+/// stages, one that fails does not keep the others from being begun.
+///
+/// # Errors
+/// It cannot be written.
+pub fn leave_refusal(assets: &Path, report: &Report) -> Result<(), NodeError> {
+    Ok(durable::replace(assets, &assets.join(REFUSAL), report.to_message().as_bytes())?)
+}
+
 /// The fetching stage says what it left.
 fn check_note(
     dir: &Path,
@@ -157,6 +184,17 @@ pub async fn fetch_stage(
     progress.end(result)
 }
 
+/// What was refused before says nothing of what is fetched now.
+fn forget_refusal(assets: &Path) -> Result<(), NodeError> {
+    let path = assets.join(REFUSAL);
+    match std::fs::remove_file(&path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(DurableError::io("remove", &path, error).into())
+        }
+        _ => Ok(()),
+    }
+}
+
 async fn stage(
     wanted: &Wanted,
     location: &Location,
@@ -164,6 +202,7 @@ async fn stage(
     assets: &Path,
     progress: &mut Progress,
 ) -> Result<(), NodeError> {
+    forget_refusal(assets)?;
     let fetched = fetch::fetch(location, transport, assets).await?;
     progress.report.archive_sha256 = Some(fetched.digest.hex());
     progress.report.warnings.extend(fetched.warnings.iter().cloned());

@@ -59,11 +59,15 @@ pub(crate) fn path(install_dir: &str, name: &str, sha256: &str, binary: &str) ->
     format!("{install_dir}/{name}/{sha256}/{binary}")
 }
 
+/// The directory that a program is alone in.
+pub(crate) fn dir_of(path: &str) -> &str {
+    path.rsplit_once('/').map_or(path, |(dir, _)| dir)
+}
+
 /// Puts a program in its place. It must be in the state's `versions` before.
 pub(crate) fn put(store: &mut Store<'_>, program: TempFile, path: &str) -> Result<(), PlaceError> {
     let here = store.here(path)?;
-    let dir = path.rsplit_once('/').map_or(path, |(dir, _)| dir);
-    store.ensure_dir(dir)?;
+    store.ensure_dir(dir_of(path))?;
     store.disk.make_program(program.file(), program.path())?;
     store.disk.watch.before("rename to", &here);
     Ok(program.rename(&here)?)

@@ -50,6 +50,7 @@ impl Progress {
             restarted: false,
             took_ms: BTreeMap::new(),
             warnings: Vec::new(),
+            parts: Vec::new(),
         };
         Self { report, since: Instant::now() }
     }
@@ -76,6 +77,7 @@ impl Progress {
                 (self.report.changed, self.report.restarted) = (false, true)
             }
             Some(NodeError::RuntimeDown(_)) => self.report.restarted = true,
+            Some(NodeError::InPart { .. }) => {}
             Some(_) => self.report.changed = false,
             None => {}
         }

@@ -3,15 +3,21 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use portolan_core::Digest;
+use serde::{Deserialize, Serialize};
 use toml_edit::Value;
+
+use crate::report::MAX_PARTS;
 
 /// A name becomes part of a path, of a label and of a TOML key; no cluster has longer ones.
 const MAX_NAME: usize = 128;
 /// One option's value; more is a file's business.
 const MAX_VALUE: usize = 4096;
+/// The runtime that containerd has, also where no file says so.
+pub(crate) const BUILT_IN: &str = "runc";
 /// How every shim's file is called before its name.
 pub const BINARY_PREFIX: &str = "containerd-shim-";
 
@@ -59,6 +65,31 @@ pub enum RequestError {
         /// As it was given, cut.
         text: String,
     },
+    /// No description of a shim.
+    #[error(
+        "{text:?} describes no shim: give a JSON object such as {{\"name\":\"spin-v2\",\"location\":\"https://example.com/spin-v2.tar.gz\"}}"
+    )]
+    Also {
+        /// As it was given, cut.
+        text: String,
+        /// Why.
+        #[source]
+        source: serde_json::Error,
+    },
+    /// One shim twice, or more than are installed as one.
+    #[error("{asked} shims are asked for as one: give {MAX_PARTS} at most, each of them once")]
+    Parts {
+        /// How many.
+        asked: usize,
+    },
+    /// The runtime's own handler.
+    #[error(
+        "handler {handler:?} is containerd's own, for every pod without a RuntimeClass; name another"
+    )]
+    BuiltIn {
+        /// Which.
+        handler: String,
+    },
     /// No path of a host.
     #[error("{path:?} is no absolute path of the host without `..`")]
     Path {
@@ -75,6 +106,15 @@ fn cut(text: &str) -> String {
     text.chars().take(80).collect()
 }
 
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.')
+}
+
+/// A name that may not be usable, as a report can have it.
+pub(crate) fn shown(name: &str) -> String {
+    name.chars().take(MAX_NAME).map(|c| if is_plain(c) { c } else { '?' }).collect()
+}
+
 /// A name that is safe in a path and as a TOML key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Name(String);
@@ -85,9 +125,8 @@ impl Name {
     /// # Errors
     /// [`RequestError::Name`].
     pub fn parse(what: &'static str, name: &str) -> Result<Self, RequestError> {
-        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
         let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if begins && name.len() <= MAX_NAME && name.chars().all(plain) {
+        if begins && name.len() <= MAX_NAME && name.chars().all(is_plain) {
             Ok(Self(name.to_owned()))
         } else {
             Err(RequestError::Name { what, name: cut(name) })
@@ -236,6 +275,52 @@ impl Wanted {
     }
 }
 
+/// Another shim to be installed with the first, as `--also` describes it: the flags of the first, by their names.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Also {
+    /// The shim's name.
+    pub name: String,
+    /// What pods ask for; the name where nothing is said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handler: Option<String>,
+    /// The file to take out of the archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binary: Option<String>,
+    /// The archive.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// What the archive must hash to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Where `portolan node fetch` left it, whatever the location was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assets: Option<PathBuf>,
+    /// What the runtime is told, as TOML values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub options: BTreeMap<String, String>,
+}
+
+impl FromStr for Also {
+    type Err = RequestError;
+
+    fn from_str(text: &str) -> Result<Self, RequestError> {
+        serde_json::from_str(text).map_err(|source| RequestError::Also { text: cut(text), source })
+    }
+}
+
+impl Also {
+    /// What is wanted.
+    ///
+    /// # Errors
+    /// A name or an option is not usable.
+    pub fn wanted(&self) -> Result<Wanted, RequestError> {
+        let mut options = Options::default();
+        self.options.iter().try_for_each(|(key, value)| options.set(key, value))?;
+        Wanted::new(&self.name, self.handler.as_deref(), self.binary.as_deref(), options)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -308,5 +393,21 @@ mod tests {
         assert!(Options::from_json("null").unwrap().is_empty());
         assert!(Options::from_json("[]").is_err());
         assert!(options.add("nothing").is_err());
+    }
+
+    #[test]
+    fn another_shim_is_described_by_the_flags_of_the_first() {
+        let also: Also =
+            r#"{"name":"b","assets":"/x","options":{"SystemdCgroup":"true"}}"#.parse().unwrap();
+        let wanted = also.wanted().unwrap();
+        assert_eq!((wanted.handler.as_str(), wanted.binary.as_str()), ("b", "containerd-shim-b"));
+        assert_eq!(wanted.options.iter().count(), 1);
+        for bad in ["", "b", r#"{"handler":"b"}"#, r#"{"name":"b","sha":"1"}"#] {
+            let told = bad.parse::<Also>().unwrap_err().to_string();
+            assert!(told.contains("describes no shim"), "{told}");
+        }
+        for bad in [r#"{"name":"../b"}"#, r#"{"name":"b","options":{"a":"true\n[x]"}}"#] {
+            assert!(bad.parse::<Also>().unwrap().wanted().is_err(), "{bad}");
+        }
     }
 }

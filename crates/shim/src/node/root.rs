@@ -1,5 +1,6 @@
 //! Paths of a host, as they are below its root: links lead where they lead on the host, never out of it.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
@@ -14,6 +15,8 @@ const MAX_LINKS: usize = 40;
 #[derive(Debug, Clone)]
 pub struct HostRoot {
     dir: PathBuf,
+    /// Files as they are going to be, by their paths on the host; none is: not there.
+    ahead: BTreeMap<String, Option<String>>,
 }
 
 impl HostRoot {
@@ -23,7 +26,12 @@ impl HostRoot {
     /// It is no directory, or cannot be looked into.
     pub fn open(dir: &Path) -> io::Result<Self> {
         let dir = dir.canonicalize()?;
-        if dir.is_dir() { Ok(Self { dir }) } else { Err(io::ErrorKind::NotADirectory.into()) }
+        let ahead = BTreeMap::new();
+        if dir.is_dir() {
+            Ok(Self { dir, ahead })
+        } else {
+            Err(io::ErrorKind::NotADirectory.into())
+        }
     }
 
     /// Where it is here.
@@ -96,8 +104,33 @@ impl HostRoot {
         here.is_file() && above.into_iter().all(roots)
     }
 
+    /// The host as it is going to be when this file says that; none is: not there.
+    pub(crate) fn expect(&mut self, path: &str, text: Option<&str>) {
+        self.ahead.insert(path.to_owned(), text.map(str::to_owned));
+    }
+
+    /// The names of what is in the host's directory `dir`.
+    pub(crate) fn names(&self, dir: &str) -> BTreeSet<String> {
+        let here = self.locate(if dir.is_empty() { "/" } else { dir });
+        let entries = here.and_then(fs::read_dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        let mut names: BTreeSet<String> = names.collect();
+        for (path, text) in &self.ahead {
+            let name = path.rsplit_once('/').filter(|(parent, _)| *parent == dir);
+            match (name, text) {
+                (Some((_, name)), Some(_)) => drop(names.insert(name.to_owned())),
+                (Some((_, name)), None) => drop(names.remove(name)),
+                (None, _) => {}
+            }
+        }
+        names
+    }
+
     /// The host's file at `path`, none where there is none.
     pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, DurableError> {
+        if let Some(text) = self.ahead.get(path) {
+            return Ok(text.as_ref().map(|text| text.clone().into_bytes()));
+        }
         let here = self
             .locate(path)
             .map_err(|e| DurableError::Unreadable { path: self.dir.join(path), source: e })?;
@@ -146,5 +179,28 @@ mod tests {
         assert_eq!(at("/var/up/x"), root.dir().join("x"));
         assert_eq!(at("/../../x"), root.dir().join("x"));
         assert!(root.locate("/loop").is_err());
+    }
+
+    #[test]
+    fn files_that_are_going_to_be_are_read_as_if_they_were() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("d")).unwrap();
+        for name in ["a", "b", "c"] {
+            fs::write(dir.path().join("d").join(name), name).unwrap();
+        }
+        let now = HostRoot::open(dir.path()).unwrap();
+        let mut then = now.clone();
+        then.expect("/d/a", Some("other"));
+        then.expect("/d/b", None);
+        then.expect("/d/new", Some("x"));
+        then.expect("/e/elsewhere", Some("y"));
+        let read =
+            |root: &HostRoot, path: &str| root.read(path, 99).unwrap().map(String::from_utf8);
+        assert_eq!(read(&then, "/d/a"), Some(Ok("other".into())));
+        assert_eq!((read(&then, "/d/b"), read(&then, "/d/c")), (None, Some(Ok("c".into()))));
+        let names: Vec<_> = then.names("/d").into_iter().collect();
+        assert_eq!(names, ["a", "c", "new"]);
+        assert_eq!(read(&now, "/d/a"), Some(Ok("a".into())));
+        assert_eq!(now.names("/d").len(), 3);
     }
 }

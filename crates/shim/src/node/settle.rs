@@ -14,7 +14,10 @@ use super::exec::{Context, ExecError};
 use super::preset::Site;
 use super::ready::Expect;
 use super::request::Wanted;
+use super::restart::Method;
+use super::root::HostRoot;
 use super::state::{Saved, StateError, Store};
+use super::upstream;
 use crate::report::Phase;
 
 /// Containerd reads its configuration in milliseconds.
@@ -66,14 +69,61 @@ pub(crate) fn major(context: &Context, site: &Site) -> Option<u64> {
 
 /// The configuration as it is, for planning.
 pub(crate) fn look<'a>(
-    store: &'a Store<'_>,
+    root: &'a HostRoot,
     site: &'a Site,
-    context: &Context,
+    major: Option<u64>,
     loaded: &'a [Loaded],
     known: &'a [String],
 ) -> Look<'a> {
     let (main, layout) = (site.config.as_str(), site.preset.layout);
-    Look { root: store.root, main, layout, major: major(context, site), loaded, known }
+    Look { root, main, layout, major, loaded, known }
+}
+
+/// What is to change for a shim.
+#[derive(Debug)]
+pub(crate) struct Plan {
+    pub(crate) owner: String,
+    pub(crate) changes: Vec<Change>,
+}
+
+/// What takes away what a run that was killed wrote for shims that nobody asks for now, as far as the runtime has not
+/// taken it: it may be what it does not take, and whoever comes next is not to answer for it.
+pub(crate) fn strays(
+    store: &Store<'_>,
+    ahead: &mut HostRoot,
+    asked: &[&str],
+) -> Result<Vec<Plan>, NodeError> {
+    let mut plans = Vec::new();
+    let shims = store.state.shims.iter().filter(|(_, shim)| !shim.installed);
+    for (owner, shim) in shims.filter(|(name, _)| !asked.contains(&name.as_str())) {
+        let mut changes = Vec::new();
+        for Saved { path, text, .. } in &store.state.before {
+            let before = ahead.read(path, MAX_FILE)?.map(String::from_utf8).transpose();
+            let before = before.map_err(|_| ConfigError::NotText { path: path.clone() })?;
+            let (now, was) = (before.as_deref(), text.as_deref());
+            let after = config::one_as_in(path, now, was, owner, &shim.handler)?;
+            if after != before {
+                ahead.expect(path, after.as_deref());
+                changes.push(Change { path: path.clone(), before, after });
+            }
+        }
+        plans.push(Plan { owner: owner.clone(), changes });
+    }
+    plans.retain(|plan| !plan.changes.is_empty());
+    Ok(plans)
+}
+
+/// What the plans come to together, file by file: each was made on what those before it will have written.
+fn merged(plans: &[Plan]) -> Vec<Change> {
+    let mut all: Vec<Change> = Vec::new();
+    for change in plans.iter().flat_map(|plan| &plan.changes) {
+        match all.iter_mut().find(|one| one.path == change.path) {
+            Some(one) => one.after.clone_from(&change.after),
+            None => all.push(change.clone()),
+        }
+    }
+    all.retain(|change| change.before != change.after);
+    all
 }
 
 /// What a configuration is called while containerd is asked about it. No pattern for `*.toml` takes it.
@@ -125,26 +175,27 @@ impl Work<'_, '_> {
     /// Whoever changes a configuration needs a place to write down how it was: upstream's installer may
     /// have left its block and nothing of ours.
     pub(crate) fn begin(&mut self) -> Result<(), StateError> {
-        self.store.create()
+        self.store.create().map(drop)
     }
 
-    /// Makes `changes` hold. `owner` is the shim whose they are.
+    /// Makes what is planned hold: written at once, and read by the runtime once, by `method` if that was foreseen.
     pub(crate) async fn settle(
         &mut self,
-        changes: &[Change],
-        owner: &str,
+        plans: &[Plan],
         expect: Expect<'_>,
+        mut method: Option<Method>,
     ) -> Result<Settled, NodeError> {
+        let changes = &merged(plans)[..];
         let mut settled = Settled { changed: !changes.is_empty(), ..Settled::default() };
-        let mut method = None;
         if !changes.is_empty() {
             (self.phase)(Phase::Configure);
-            if !self.restart.off {
+            // Whoever changed a file since it was planned made a change of what was none.
+            if method.is_none() && !self.restart.off {
                 method = Some(self.choose().await.map_err(NodeError::NoRestart)?);
             }
             self.check_first(changes, expect, &mut settled.warnings)?;
             let was_due = self.store.state.restart_due;
-            self.remember(changes, owner)?;
+            self.remember(changes, plans)?;
             if let Err(error) = self.write_all(changes) {
                 // As far as it can be; what cannot, the next run does.
                 if let Err(left) = self.undo(was_due) {
@@ -172,7 +223,7 @@ impl Work<'_, '_> {
 
     /// Writes down how files were, before they change. What an earlier run kept is older and counts, unless
     /// somebody has changed the file since: that must not be lost.
-    fn remember(&mut self, changes: &[Change], owner: &str) -> Result<(), StateError> {
+    fn remember(&mut self, changes: &[Change], plans: &[Plan]) -> Result<(), StateError> {
         let state = &mut self.store.state;
         for change in changes {
             let now = change.before.as_deref();
@@ -189,15 +240,19 @@ impl Work<'_, '_> {
                 *saved = fresh();
             }
             saved.wrote = wrote;
+        }
+        for Plan { owner, changes } in plans {
             let Some(shim) = state.shims.get_mut(owner) else { continue };
-            if !shim.files.contains(&change.path) {
-                shim.files.push(change.path.clone());
+            for change in changes {
+                if !shim.files.contains(&change.path) {
+                    shim.files.push(change.path.clone());
+                }
+                let own = change.after.as_deref();
+                match own.and_then(|text| config::own_text(&change.path, text, owner)) {
+                    Some(own) => shim.wrote.insert(change.path.clone(), fingerprint(own)),
+                    None => shim.wrote.remove(&change.path),
+                };
             }
-            let own = change.after.as_deref();
-            match own.and_then(|text| config::own_text(&change.path, text, owner)) {
-                Some(own) => shim.wrote.insert(change.path.clone(), fingerprint(own)),
-                None => shim.wrote.remove(&change.path),
-            };
         }
         state.restart_due = true;
         self.store.save()
@@ -225,7 +280,10 @@ impl Work<'_, '_> {
                 }
                 Some(now) => {
                     let model = saved.text.as_deref().unwrap_or_default();
-                    let merged = config::ours_as_in(&saved.path, now, model)?;
+                    let mut merged = config::ours_as_in(&saved.path, now, model)?;
+                    for shim in self.store.state.shims.values() {
+                        merged = upstream::put_back(&merged, model, &shim.handler);
+                    }
                     self.write(&saved.path, Some(&merged))?;
                 }
                 // Somebody removed it.
@@ -319,15 +377,16 @@ fn seen(dumped: Result<String, ExecError>, expect: Expect<'_>) -> Result<(), Con
             return Ok(());
         }
     };
-    let Expect::Known(handler) = expect else { return Ok(()) };
+    let Expect::Known(handlers) = expect else { return Ok(()) };
     if text.len() as u64 > MAX_FILE {
         return Ok(());
     }
     let document = parse("containerd config dump", &text)?;
     let version = Version::of("containerd config dump", &document)?;
-    match handler_table(&document, version, handler) {
-        Some(_) => Ok(()),
-        None => Err(ConfigError::NotSeen { handler: handler.to_owned() }),
+    let unseen = |handler: &&&str| handler_table(&document, version, handler).is_none();
+    match handlers.iter().find(unseen) {
+        None => Ok(()),
+        Some(handler) => Err(ConfigError::NotSeen { handler: (*handler).to_owned() }),
     }
 }
 
@@ -343,7 +402,7 @@ mod tests {
             status: "exit status: 1".into(),
             said: said.into(),
         };
-        let known = Expect::Known("spin");
+        let known = Expect::Known(&["spin"]);
         let refused = seen(Err(failed("unknown version 9")), known).unwrap_err();
         assert!(matches!(&refused, ConfigError::Rejected { said } if said.contains("version 9")));
         let table = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.spin]";

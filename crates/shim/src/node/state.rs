@@ -193,14 +193,14 @@ impl<'a> Store<'a> {
         Ok(self.corner()?.join("temp"))
     }
 
-    /// Makes the install directory with its state, by one rename.
-    pub(crate) fn create(&mut self) -> Result<(), StateError> {
+    /// Makes the install directory with its state, by one rename; true where it was not there.
+    pub(crate) fn create(&mut self) -> Result<bool, StateError> {
         if self.file()?.exists() {
-            return Ok(());
+            return Ok(false);
         }
         let here = self.here(&self.install_dir)?;
         let missing: Vec<_> = here.ancestors().take_while(|dir| !dir.exists()).collect();
-        self.state.created = self.host_names(&missing);
+        self.remember(&missing);
         // The highest that is missing is made aside, with all below it.
         let top = missing.last().map_or_else(|| here.join(CORNER), |dir| (*dir).to_path_buf());
         let aside = top.parent().unwrap_or(&top).join(COMING);
@@ -208,7 +208,8 @@ impl<'a> Store<'a> {
         let below = below.strip_prefix(&top).unwrap_or_else(|_| Path::new(""));
         self.disk.remove_tree(&aside)?;
         let mut inner = aside.clone();
-        self.disk.create_dir(&inner)?;
+        // The rename makes durable what it is called then.
+        self.disk.make_dir(&inner)?;
         for part in below {
             inner.push(part);
             self.disk.create_dir(&inner)?;
@@ -216,7 +217,7 @@ impl<'a> Store<'a> {
         let _ = fs::set_permissions(&inner, std::os::unix::fs::PermissionsExt::from_mode(0o700));
         self.disk.replace(&inner.join("state.json"), self.text().as_bytes(), 0o600)?;
         self.disk.rename(&aside, &top)?;
-        Ok(())
+        Ok(true)
     }
 
     /// Paths here as the host names them.
@@ -237,18 +238,29 @@ impl<'a> Store<'a> {
         Ok(self.disk.replace(&self.file()?, self.text().as_bytes(), 0o600)?)
     }
 
+    /// Remembers directories that are about to be made; true where that has to be written.
+    fn remember(&mut self, missing: &[&Path]) -> bool {
+        let new = self.host_names(missing).into_iter();
+        let unknown: Vec<_> = new.filter(|dir| !self.state.created.contains(dir)).collect();
+        self.state.created.extend_from_slice(&unknown);
+        !unknown.is_empty()
+    }
+
+    /// Remembers what is missing of a directory of the host; true where that has to be written. Who then writes the state anyway
+    /// spares `ensure_dir` another time.
+    pub(crate) fn expect_dir(&mut self, dir: &str) -> Result<bool, StateError> {
+        let here = self.here(dir)?;
+        let missing: Vec<_> = here.ancestors().take_while(|dir| !dir.exists()).collect();
+        Ok(self.remember(&missing))
+    }
+
     /// Makes a directory of the host and those above it, and remembers them first.
     pub(crate) fn ensure_dir(&mut self, dir: &str) -> Result<PathBuf, StateError> {
         let here = self.here(dir)?;
         let missing: Vec<_> = here.ancestors().take_while(|dir| !dir.exists()).collect();
-        if missing.is_empty() {
-            return Ok(here);
+        if self.remember(&missing) {
+            self.save()?;
         }
-        let new = self.host_names(&missing);
-        let unknown = new.into_iter().filter(|dir| !self.state.created.contains(dir));
-        let unknown: Vec<_> = unknown.collect();
-        self.state.created.extend(unknown);
-        self.save()?;
         for dir in missing.iter().rev() {
             self.disk.create_dir(dir)?;
         }

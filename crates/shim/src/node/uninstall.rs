@@ -2,6 +2,7 @@
 
 use super::config;
 use super::disk::{Disk, Watch};
+use super::effect;
 use super::error::NodeError;
 use super::exec::Context;
 use super::install::{Node, known_files, open_root};
@@ -12,7 +13,8 @@ use super::progress::{Outcome, Progress};
 use super::ready::Expect;
 use super::request::Name;
 use super::retire;
-use super::settle::{self, Work};
+use super::root::HostRoot;
+use super::settle::{self, Plan, Work};
 use super::state::Store;
 use crate::report::{Operation, Phase};
 
@@ -40,22 +42,28 @@ async fn run(
         Ok(site) => {
             progress.report.distro = Some(site.preset.name.to_owned());
             settle::sweep(&store, &site)?;
-            let changes = plan(&store, &site, &context, name, &handler)?;
+            // What a run that was killed wrote for others goes with it, or it would answer for them.
+            let mut ahead = root.clone();
+            let mut plans = settle::strays(&store, &mut ahead, &[name])?;
+            let changes = plan(&store, &ahead, &site, &context, (name, &handler))?;
+            let found = !changes.is_empty();
+            plans.push(Plan { owner: name.to_owned(), changes });
+            let changes = plans.iter().any(|plan| !plan.changes.is_empty());
             let known = shim.is_some() || retire::is_known(&store, name)?;
             let unfinished = !store.state.before.is_empty() || (known && store.state.restart_due);
             // A node on which nothing of it is, is left alone: not even asked how it is.
-            if !changes.is_empty() || unfinished {
+            if changes || unfinished {
                 // A handler of that name that was never ours may well be there.
-                let ours = known || !changes.is_empty();
-                let expect = if ours { Expect::Gone(&handler) } else { Expect::Well };
+                let expect = if known || found { Expect::Gone(&handler) } else { Expect::Well };
+                let restart = &node.restart;
+                let method = effect::foresee(&root, &site, &context, restart, &plans).await?;
                 let settled = {
                     let mut phase = |phase| progress.phase(phase);
-                    let restart = &node.restart;
                     let (site, context) = (&site, &context);
                     let mut work =
                         Work { store: &mut store, site, context, restart, phase: &mut phase };
                     work.begin()?;
-                    work.settle(&changes, name, expect).await?
+                    work.settle(&plans, expect, method).await?
                 };
                 progress.settled(settled);
             }
@@ -71,16 +79,17 @@ async fn run(
     Ok(())
 }
 
+/// What is to change on a host as it is going to be.
 fn plan(
     store: &Store<'_>,
+    ahead: &HostRoot,
     site: &Site,
     context: &Context,
-    name: &str,
-    handler: &str,
+    (name, handler): (&str, &str),
 ) -> Result<Vec<config::Change>, NodeError> {
-    let loaded = config::load(store.root, &site.config)?;
+    let loaded = config::load(ahead, &site.config)?;
     let known = known_files(store, name);
-    let look = settle::look(store, site, context, &loaded, &known);
+    let look = settle::look(ahead, site, settle::major(context, site), &loaded, &known);
     Ok(config::uninstall(&look, name, handler)?)
 }
 

@@ -70,6 +70,19 @@ pub fn remove_block(text: &str, name: &str) -> String {
     text
 }
 
+/// A text with upstream's block for the runtime `name` that `model` has and it has not: at its end, where upstream
+/// writes it.
+#[must_use]
+pub fn put_back(text: &str, model: &str, name: &str) -> String {
+    let block = find_block(model, name).filter(|_| find_block(text, name).is_none());
+    let Some(block) = block.and_then(|(start, end)| model.get(start..end)) else {
+        return text.to_owned();
+    };
+    // One at the very beginning of a file has no newline before it.
+    let joins = !text.is_empty() && !block.starts_with('\n');
+    [text, if joins { "\n" } else { "" }, block].concat()
+}
+
 fn find_block(text: &str, name: &str) -> Option<(usize, usize)> {
     let comment = format!("# RCM runtime config for {name}");
     let mut at = 0;
@@ -165,6 +178,27 @@ mod tests {
                 let rest = remove_block(&text, "spin");
                 assert!(rest.starts_with("version = 2\n") && rest.ends_with(after), "{rest:?}");
                 assert!(rest.parse::<toml_edit::DocumentMut>().is_ok(), "{rest:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_is_put_back_once_and_where_there_was_one() {
+        for options in [&[][..], &[("x", "1")]] {
+            for before in ["version = 2", "version = 2\n", ""] {
+                let (own, others) = (block("spin", options), block("spin-v1", options));
+                let model = format!("{before}{others}{own}");
+                let without = remove_block(&model, "spin");
+                assert_eq!(put_back(&without, &model, "spin"), model);
+                assert_eq!(put_back(&model, &model, "spin"), model);
+                assert_eq!(put_back(&without, &without, "spin"), without);
+                // Not the last one of them, and the first thing in the file.
+                for model in [format!("{before}{own}{others}"), own[1..].to_owned() + &others] {
+                    let back = put_back(&remove_block(&model, "spin"), &model, "spin");
+                    assert!(back.parse::<toml_edit::DocumentMut>().is_ok(), "{back:?}");
+                    assert_eq!(remove_block(&back, "spin"), remove_block(&model, "spin"));
+                    assert_eq!(back.matches("runtimes.spin]").count(), 1, "{back:?}");
+                }
             }
         }
     }

@@ -69,7 +69,7 @@ async fn run(
         progress.report.warnings.push(text);
         return Ok(());
     }
-    match ready::look(&socket, Expect::Known(&shim.handler)).await {
+    match ready::look(&socket, Expect::Known(&[&shim.handler])).await {
         Ok(status) => {
             progress.report.runtime_version = status.version;
             Ok(())

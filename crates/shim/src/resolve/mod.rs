@@ -5,6 +5,8 @@
 //! 2. Else `anonHttp`, for every node that runs Linux.
 //! 3. Else a refusal.
 //!
+//! What no node would take, whatever it is, is refused as well, before anybody is asked: `sound`, `admit`.
+//!
 //! Whether two names mean one platform is decided in `portolan_core` alone.
 
 mod policy;
@@ -14,8 +16,10 @@ mod tests;
 use portolan_api::shim::{PlatformArtifact, ShimSpec};
 use portolan_core::Platform;
 
-pub(crate) use policy::digest;
+use crate::node::request::{BUILT_IN, Options, RequestError};
+
 pub use policy::{Admitted, Complaint, Policy, Requirement, admit};
+pub(crate) use policy::{digest, shown};
 
 /// What is known of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +78,9 @@ pub enum Refusal {
         /// What it runs.
         runtime: String,
     },
+    /// What the Shim says is nothing that any node takes.
+    #[error("{0}")]
+    Unsound(String),
     /// The artifact is not taken.
     #[error("{0}")]
     Complaint(Complaint),
@@ -87,6 +94,8 @@ impl Refusal {
             Self::NoSource { .. } => "NoFetchSource",
             Self::Os { .. } => "OperatingSystemNotSupported",
             Self::Runtime { .. } => "RuntimeNotSupported",
+            // What a node calls it.
+            Self::Unsound(_) => "BadRequest",
             Self::Complaint(complaint) => complaint.reason(),
         }
     }
@@ -125,6 +134,32 @@ pub fn resolve(shim: &str, spec: &ShimSpec, node: &Node<'_>) -> Result<Artifact,
         return Err(Refusal::Runtime { node: node.name.into(), runtime: node.runtime.into() });
     }
     Ok(found)
+}
+
+/// Whether what a Shim says beside its artifacts can be had on any node at all: who would refuse it there need not be sent there.
+///
+/// # Errors
+///
+/// What is wrong.
+pub fn sound(spec: &ShimSpec) -> Result<(), Refusal> {
+    let refuse = |error: RequestError| Refusal::Unsound(error.to_string());
+    unsound_handler(spec).map_or(Ok(()), |error| Err(refuse(error)))?;
+    unsound_options(spec).next().map_or(Ok(()), |(_, error)| Err(refuse(error)))
+}
+
+/// Why the handler is none that a Shim may have.
+pub(crate) fn unsound_handler(spec: &ShimSpec) -> Option<RequestError> {
+    let handler = &spec.runtime_class.handler;
+    (handler == BUILT_IN).then(|| RequestError::BuiltIn { handler: handler.clone() })
+}
+
+/// Options that are no TOML, each with what is wrong with it.
+pub(crate) fn unsound_options(spec: &ShimSpec) -> impl Iterator<Item = (&str, RequestError)> {
+    let options = spec.containerd_runtime_options.iter().flatten();
+    options.filter_map(|(key, value)| {
+        let read = Options::default().set(key, value);
+        read.err().map(|error| (key.as_str(), error))
+    })
 }
 
 fn is_for(entry: &PlatformArtifact, node: &Node<'_>) -> bool {

@@ -8,7 +8,8 @@ use url::Url;
 use super::{Artifact, Refusal};
 
 /// How much something is asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Requirement {
     /// Not at all.
     Off,
@@ -66,6 +67,11 @@ pub enum Complaint {
         /// What it is.
         location: String,
     },
+    /// Everyone who may read the Shim sees a login in it.
+    Login {
+        /// Where.
+        location: String,
+    },
 }
 
 impl Complaint {
@@ -75,28 +81,58 @@ impl Complaint {
             Self::NoDigest { .. } => "DigestRequired",
             Self::NotADigest { .. } => "DigestNotValid",
             Self::PlainHttp { .. } => "HttpsRequired",
-            Self::NotAUrl { .. } => "LocationNotAllowed",
+            Self::NotAUrl { .. } | Self::Login { .. } => "LocationNotAllowed",
         }
     }
 }
 
+/// A location as everyone may see it, which is who reads Events and the status of a Shim: signed addresses keep their secrets in the
+/// query.
+pub(crate) fn shown(location: &str) -> String {
+    let text = match Url::parse(location) {
+        Ok(mut url) => {
+            url.set_query(None);
+            url.set_fragment(None);
+            let _ = url.set_username("");
+            let _ = url.set_password(None);
+            url.into()
+        }
+        // What is no URL may have been meant as one.
+        Err(_) => {
+            let path = location.split(['?', '#']).next().unwrap_or_default();
+            path.rsplit('@').next().unwrap_or_default().to_owned()
+        }
+    };
+    text.chars().take(200).collect()
+}
+
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::NoDigest { location }
+        | Self::NotADigest { location, .. }
+        | Self::PlainHttp { location }
+        | Self::NotAUrl { location }
+        | Self::Login { location }) = self;
+        let location = shown(location);
         match self {
-            Self::NoDigest { location } => write!(
+            Self::NoDigest { .. } => write!(
                 f,
                 "{location} has no sha256, so whatever is there is installed; portolan shim pin adds it"
             ),
-            Self::NotADigest { location, found } => write!(
+            Self::NotADigest { found, .. } => write!(
                 f,
                 "the sha256 {found:?} of {location} is not 64 hexadecimal digits, so no download can match it"
             ),
-            Self::PlainHttp { location } => {
+            Self::PlainHttp { .. } => {
                 write!(f, "{location} is plain http: anybody on the way can change it; use https")
             }
-            Self::NotAUrl { location } => {
+            Self::NotAUrl { .. } => {
                 write!(f, "{location:?} is no http or https URL")
             }
+            Self::Login { .. } => write!(
+                f,
+                "{location} carries a user name or password, which everyone who may read the Shim would see"
+            ),
         }
     }
 }
@@ -126,6 +162,9 @@ pub fn admit(artifact: &Artifact, policy: &Policy) -> Result<Admitted, Refusal> 
         Some("http") => false,
         _ => return refuse(Complaint::NotAUrl { location: location.clone() }),
     };
+    if url.is_some_and(|url| !url.username().is_empty() || url.password().is_some()) {
+        return refuse(Complaint::Login { location: location.clone() });
+    }
     let sha256 = match sha256.as_deref().map(digest) {
         None => None,
         Some(Some(digest)) => Some(digest),

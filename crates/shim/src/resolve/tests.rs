@@ -161,9 +161,71 @@ fn what_can_never_be_installed_is_refused_before_anything_is_asked_of_a_node() {
     for location in ["file:///etc/passwd", "ftp://x/a", "", "https://", "x.example/a"] {
         assert_eq!(judge(location, None), Err("LocationNotAllowed"), "{location}");
     }
+    // A node would refuse it, after a Job.
+    for location in ["https://me@x.example/a", "https://me:secret@x.example/a"] {
+        assert_eq!(judge(location, None), Err("LocationNotAllowed"), "{location}");
+    }
     let url = "https://x.example/a";
     assert_eq!(judge(url, Some("a1b2c3d4e5f6...")), Err("DigestNotValid"));
     assert_eq!(judge(url, Some(&"g".repeat(64))), Err("DigestNotValid"));
     assert_eq!(judge(url, Some(&"AB".repeat(32))), Ok(Some("ab".repeat(32))));
     assert_eq!(judge(url, Some(&format!("sha256:{A}"))), Ok(Some(A.to_owned())));
+}
+
+/// Complaints are Events, statuses and logs.
+#[test]
+fn no_secret_of_a_location_is_told() {
+    let policy = |require_https| Policy { require_digest: Requirement::Enforce, require_https };
+    for location in [
+        "https://x.example/a?X-Amz-Signature=secret",
+        "http://x.example/a?token=secret#secret",
+        "https://me:secret@x.example/a",
+        "ftp://me:secret@x.example/a?secret",
+        "x.example/a?sig=secret",
+        "//me:secret@x.example/a#secret",
+    ] {
+        for (sha256, https) in [
+            (None, Requirement::Enforce),
+            (None, Requirement::Off),
+            (Some("1...".to_owned()), Requirement::Warn),
+        ] {
+            let artifact = Artifact { location: location.into(), sha256 };
+            let refusal = admit(&artifact, &policy(https)).expect_err(location).to_string();
+            assert!(refusal.contains("x.example/a") && !refusal.contains("secret"), "{refusal}");
+        }
+        let warned = Artifact { location: location.into(), sha256: None };
+        let warnings = admit(&warned, &Policy::default()).map_or(Vec::new(), |one| one.warnings);
+        assert!(warnings.iter().all(|one| !one.to_string().contains("secret")), "{warnings:?}");
+    }
+}
+
+/// A slash that is part of a name in an address stays that, and a digest may be in either case.
+#[test]
+fn shims_as_projects_publish_them_come_out_as_they_are_meant() {
+    let path = format!("{}/../../fixtures/shim/published.yaml", env!("CARGO_MANIFEST_DIR"));
+    let shims = portolan_api::document::read(&std::fs::read(path).unwrap()).unwrap();
+    let mut seen = Vec::new();
+    for shim in shims {
+        let portolan_api::document::Resource::Shim(shim) = shim else { panic!("{shim:?}") };
+        let errors = crate::lint::lint(&shim).into_iter();
+        let errors: Vec<_> =
+            errors.filter(|found| found.severity == crate::lint::Severity::Error).collect();
+        assert_eq!(errors, []);
+        let node = Node { name: "n", os: "linux", arch: "amd64", runtime: "containerd://2.1.4" };
+        let artifact = resolve("s", &shim.spec, &node).unwrap();
+        sound(&shim.spec).unwrap();
+        let admitted = admit(&artifact, &Policy::default()).unwrap();
+        assert_eq!(admitted.location, artifact.location);
+        let file = admitted.location.rsplit_once("/download/").unwrap().1.to_owned();
+        seen.push((file, admitted.sha256.map(|digest| digest[..8].to_owned())));
+    }
+    let expected = [
+        ("v0.23.0/containerd-shim-spin-v2-linux-x86_64.tar.gz", Some("1b2d3f4a")),
+        (
+            "containerd-shim-wasmtime%2Fv0.6.0/containerd-shim-wasmtime-x86_64-linux-musl.tar.gz",
+            None,
+        ),
+    ];
+    let owned = |(file, digest): (&str, Option<&str>)| (file.to_owned(), digest.map(str::to_owned));
+    assert_eq!(seen, expected.map(owned));
 }

@@ -60,7 +60,8 @@ pub fn snapshot(root: &Path) -> BTreeMap<String, (u32, Vec<u8>)> {
                 () if metadata.is_symlink() => {
                     fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes()
                 }
-                () if metadata.is_dir() => Vec::new(),
+                // A directory, or a socket.
+                () if !metadata.is_file() => Vec::new(),
                 () => fs::read(&path).unwrap(),
             };
             seen.insert(name, (metadata.permissions().mode(), content));

@@ -80,9 +80,9 @@ pub fn blocks(text: &str) -> Vec<String> {
     lines(text).filter_map(|(_, line)| name(line)).collect()
 }
 
-/// How the lines of a text end.
+/// How the lines of a text end. After a lone `\r` at its end a `\n` of ours would be read as the other half of one.
 fn line_end(text: &str) -> &'static str {
-    if text.contains("\r\n") { "\r\n" } else { "\n" }
+    if text.contains("\r\n") || text.ends_with('\r') { "\r\n" } else { "\n" }
 }
 
 /// A runtime's tables, in lines that end with `nl`.
@@ -197,6 +197,19 @@ pub(super) fn foreign(path: &str, text: &str) -> Result<String, ConfigError> {
 pub(super) fn inner<'a>(path: &str, text: &'a str, name: &str) -> Option<&'a str> {
     let found = find(path, text, name).ok().flatten()?;
     text.get(found.inner.0..found.inner.1)
+}
+
+/// `text` with the block of `name` as it is in `model`, and everything else as it is.
+pub(super) fn as_in(
+    path: &str,
+    text: &str,
+    model: &str,
+    name: &str,
+) -> Result<String, ConfigError> {
+    match find(path, model, name)? {
+        Some(found) => put(path, text, name, &model[found.inner.0..found.inner.1]),
+        None => remove(path, text, name),
+    }
 }
 
 /// `text` with our blocks as they are in `model`, and everything else as it is.

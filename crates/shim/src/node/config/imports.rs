@@ -41,16 +41,22 @@ pub fn load(root: &HostRoot, main: &str) -> Result<Vec<Loaded>, ConfigError> {
         if loaded.len() == MAX_FILES {
             return Err(ConfigError::Imports { path: main.to_owned(), limit: MAX_FILES });
         }
-        let Some(bytes) = root.read(&path, MAX_FILE)? else { continue };
-        let text =
-            String::from_utf8(bytes).map_err(|_| ConfigError::NotText { path: path.clone() })?;
-        let document = parse(&path, &text)?;
-        let version = Version::of(&path, &document)?;
-        let imports = patterns(&path, &document);
-        todo.extend(imports.iter().flat_map(|pattern| expand(root, pattern)));
-        loaded.push(Loaded { path, text, document, version, imports });
+        let Some(file) = read(root, &path)? else { continue };
+        todo.extend(file.imports.iter().flat_map(|pattern| expand(root, pattern)));
+        loaded.push(file);
     }
     Ok(loaded)
+}
+
+/// One file; none where there is none.
+pub(super) fn read(root: &HostRoot, path: &str) -> Result<Option<Loaded>, ConfigError> {
+    let Some(bytes) = root.read(path, MAX_FILE)? else { return Ok(None) };
+    let path = path.to_owned();
+    let text = String::from_utf8(bytes).map_err(|_| ConfigError::NotText { path: path.clone() })?;
+    let document = parse(&path, &text)?;
+    let version = Version::of(&path, &document)?;
+    let imports = patterns(&path, &document);
+    Ok(Some(Loaded { path, text, document, version, imports }))
 }
 
 /// What a file says it imports, relative paths made absolute.
@@ -86,12 +92,8 @@ fn step(root: &HostRoot, dir: &str, part: &str) -> Vec<String> {
         return vec![format!("{dir}/{part}")];
     }
     let Some(matcher) = matcher(part) else { return Vec::new() };
-    let here = root.locate(if dir.is_empty() { "/" } else { dir });
-    let entries = here.and_then(std::fs::read_dir).into_iter().flatten().flatten();
-    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    let mut names: Vec<_> = names.filter(|name| matcher.is_match(name)).collect();
-    names.sort_unstable();
-    names.into_iter().map(|name| format!("{dir}/{name}")).collect()
+    let names = root.names(dir).into_iter().filter(|name| matcher.is_match(name));
+    names.map(|name| format!("{dir}/{name}")).collect()
 }
 
 fn matcher(part: &str) -> Option<globset::GlobMatcher> {

@@ -21,7 +21,7 @@ pub use block::{Entry, add, blocks, remove};
 pub use error::ConfigError;
 pub use imports::{Loaded, load};
 pub use plan::{Change, Layout, Look, install, uninstall};
-pub(crate) use plan::{own_text, same_foreign};
+pub(crate) use plan::{one_as_in, own_text, same_foreign};
 pub use version::{Version, handler_table, parse};
 
 /// More than any configuration has.

@@ -1,11 +1,13 @@
 //! Which files change, and how: decided from what they say, before any of them is touched.
 
+use std::borrow::Cow;
+
 use toml_edit::Document;
 
 use super::block::{self, Entry};
 use super::version::{default_runtime, plugin, plugin_table, runtimes};
 use super::{ConfigError, Loaded, MAX_FILE, Version, handler_table, imports, parse};
-use crate::node::request::Wanted;
+use crate::node::request::{BUILT_IN, Wanted};
 use crate::node::root::HostRoot;
 use crate::node::upstream;
 
@@ -14,8 +16,8 @@ const OURS: &str = "# portolan: this file is made and removed by `portolan node`
 /// What a template of k3s or RKE2 begins with, to be the usual configuration and more.
 const BASE: &str = "{{ template \"base\" . }}\n";
 
-/// The runtime that containerd has, also where no file says so.
-const BUILT_IN: &str = "runc";
+/// Where k0s writes what it makes of its files: it has our tables without our marks.
+const MADE_BY_K0S: &str = "/run/k0s/";
 
 /// How a kind of node keeps its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,16 +104,20 @@ impl Look<'_> {
         let ours = |main: &Loaded| {
             main.text.is_empty()
                 || main.text.lines().any(line)
-                || main.imports.iter().any(|path| path.starts_with("/run/k0s/"))
+                || main.imports.iter().any(|path| path.starts_with(MADE_BY_K0S))
         };
         self.loaded.first().is_none_or(ours)
     }
 
-    fn template(&self) -> String {
-        let suffix =
-            if self.version() >= Version::V3 { "config-v3.toml.tmpl" } else { "config.toml.tmpl" };
+    /// The templates that there may be, the newer one last.
+    fn templates(&self) -> [String; 2] {
         let dir = self.main.rsplit_once('/').map_or("", |(dir, _)| dir);
-        format!("{dir}/{suffix}")
+        ["config.toml.tmpl", "config-v3.toml.tmpl"].map(|file| format!("{dir}/{file}"))
+    }
+
+    fn template(&self) -> String {
+        let [older, newer] = self.templates();
+        if self.version() >= Version::V3 { newer } else { older }
     }
 
     /// The file whose table counts: containerd 1 takes the last, and nothing of those before.
@@ -125,8 +131,7 @@ impl Look<'_> {
     fn candidates(&self, name: &str) -> Vec<String> {
         let mut paths: Vec<String> = Vec::new();
         if self.layout == Layout::Rendered {
-            let dir = self.main.rsplit_once('/').map_or("", |(dir, _)| dir);
-            paths.extend(["config.toml.tmpl", "config-v3.toml.tmpl"].map(|f| format!("{dir}/{f}")));
+            paths.extend(self.templates());
             paths.extend(self.loaded.iter().skip(1).map(|file| file.path.clone()));
         } else {
             paths.extend(self.loaded.iter().map(|file| file.path.clone()));
@@ -150,12 +155,25 @@ impl Look<'_> {
 
     /// Whether a file that is loaded says something of the shim already.
     pub(crate) fn has_ours(&self, wanted: &Wanted) -> bool {
-        let (name, handler) = (wanted.name.as_str(), wanted.handler.as_str());
-        self.loaded.iter().any(|file| {
-            is_dropin(&file.text, name, &file.path)
-                || block::blocks(&file.text).iter().any(|block| block == name)
-                || upstream::remove_block(&file.text, handler) != file.text
-        })
+        self.loaded.iter().any(|file| says_ours(file, wanted))
+    }
+
+    /// The files in which people and we say what containerd reads: on k0s those that it merges, and not what it
+    /// made of them at its last start.
+    fn sources(&self) -> Result<Cow<'_, [Loaded]>, ConfigError> {
+        let dir = match self.layout {
+            Layout::Merged(dir) if self.is_managed() => dir,
+            _ => return Ok(Cow::Borrowed(self.loaded)),
+        };
+        let made = |file: &&Loaded| file.path.starts_with(MADE_BY_K0S);
+        let mut sources: Vec<_> = self.loaded.iter().filter(|file| !made(file)).cloned().collect();
+        for name in self.root.names(dir).into_iter().filter(|name| name.ends_with(".toml")) {
+            let path = format!("{dir}/{name}");
+            if sources.iter().all(|file| file.path != path) {
+                sources.extend(imports::read(self.root, &path)?);
+            }
+        }
+        Ok(Cow::Owned(sources))
     }
 
     /// The version of a file as its tables are written.
@@ -180,10 +198,12 @@ impl Look<'_> {
         let handler = wanted.handler.as_str();
         let default =
             |file: &Loaded| default_runtime(&file.document, file.version) == Some(handler);
-        if handler == BUILT_IN || (self.loaded.iter().any(default) && !self.has_ours(wanted)) {
+        let sources = self.sources()?;
+        let ours = || sources.iter().any(|file| says_ours(file, wanted));
+        if handler == BUILT_IN || (self.loaded.iter().any(default) && !ours()) {
             return Err(ConfigError::BuiltIn { handler: handler.to_owned() });
         }
-        for file in self.loaded {
+        for file in sources.iter() {
             let path = file.path.clone();
             if is_dropin(&file.text, wanted.name.as_str(), &file.path) {
                 continue;
@@ -198,6 +218,10 @@ impl Look<'_> {
             if !is_ours(&mine) && handler_table(&foreign, file.version, handler).is_some() {
                 return Err(ConfigError::Taken { path, handler: handler.to_owned() });
             }
+            // What is ours in a rendered file is what its template said at the last start.
+            if self.layout == Layout::Rendered && path == self.main {
+                continue;
+            }
             let dropin = path.rsplit('/').next().and_then(|f| f.strip_prefix("portolan-"));
             let other = block::blocks(&mine)
                 .into_iter()
@@ -206,8 +230,40 @@ impl Look<'_> {
             let other = other.unwrap_or_default();
             return Err(ConfigError::OthersHandler { handler: handler.to_owned(), other });
         }
+        self.refuse_in_templates(wanted)
+    }
+
+    /// A template is no TOML, but what is ours in it is: a handler that is there twice would be a table that is
+    /// there twice, with which containerd does not start.
+    fn refuse_in_templates(&self, wanted: &Wanted) -> Result<(), ConfigError> {
+        if self.layout != Layout::Rendered {
+            return Ok(());
+        }
+        let handler = wanted.handler.as_str();
+        for path in self.templates() {
+            let Some(text) = self.read(&path)? else { continue };
+            let says = |other: &String| {
+                let own = block::inner(&path, &text, other).and_then(|own| parse(&path, own).ok());
+                own.is_some_and(|own| {
+                    let table = |version| handler_table(&own, version, handler).is_some();
+                    table(Version::V2) || table(Version::V3)
+                })
+            };
+            let mut others = block::blocks(&text).into_iter();
+            if let Some(other) = others.find(|other| other != wanted.name.as_str() && says(other)) {
+                return Err(ConfigError::OthersHandler { handler: handler.to_owned(), other });
+            }
+        }
         Ok(())
     }
+}
+
+/// Whether a file says something of the shim.
+fn says_ours(file: &Loaded, wanted: &Wanted) -> bool {
+    let (name, handler) = (wanted.name.as_str(), wanted.handler.as_str());
+    is_dropin(&file.text, name, &file.path)
+        || block::blocks(&file.text).iter().any(|block| block == name)
+        || upstream::remove_block(&file.text, handler) != file.text
 }
 
 /// Whether a file is ours as a whole.
@@ -222,6 +278,25 @@ fn is_dropin(text: &str, name: &str, path: &str) -> bool {
 /// What a text says of a shim that is ours: a whole file, or a block of it.
 pub(crate) fn own_text<'a>(path: &str, text: &'a str, name: &str) -> Option<&'a str> {
     if is_dropin(text, name, path) { Some(text) } else { block::inner(path, text, name) }
+}
+
+/// A file with what is the shim's in it as it was in `model`, and everything else as it is. What of upstream's was taken
+/// away for it is there again, or its handler would be lost to pods that still ask for it.
+pub(crate) fn one_as_in(
+    path: &str,
+    now: Option<&str>,
+    model: Option<&str>,
+    name: &str,
+    handler: &str,
+) -> Result<Option<String>, ConfigError> {
+    let Some(text) = now else { return Ok(None) };
+    if is_dropin(text, name, path) {
+        return Ok(model.map(str::to_owned));
+    }
+    let model_text = model.unwrap_or_default();
+    let text = block::as_in(path, text, model_text, name)?;
+    let text = upstream::put_back(&text, model_text, handler);
+    Ok(Some(text).filter(|text| model.is_some() || !is_bare(text)))
 }
 
 /// Whether two texts of a file differ by what is ours alone.

@@ -303,6 +303,18 @@ fn options_and_odd_names_are_written_so_that_they_read_back() {
     );
 }
 
+/// Found by the fuzzer: with a line end of ours behind it, it was taken for half of one and went with the blocks.
+#[test]
+fn a_lone_carriage_return_at_the_end_stays() {
+    let entry = Entry { handler: "x", program: PROGRAM, options: &Options::default() };
+    for text in ["\r", "version = 2\r", "a\n\r", "a\r\nb\r"] {
+        let one = add("f", text, "x", Version::V2, &entry, true).unwrap();
+        let two = add("f", &one, "y", Version::V2, &entry, true).unwrap();
+        let one = remove("f", &two, "x").unwrap();
+        assert_eq!(remove("f", &one, "y").unwrap(), text, "{text:?}");
+    }
+}
+
 #[test]
 fn a_torn_block_is_told_and_left() {
     let entry = Entry { handler: "x", program: PROGRAM, options: &Options::default() };

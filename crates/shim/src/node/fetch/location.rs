@@ -20,25 +20,22 @@ impl Location {
     /// # Errors
     /// [`FetchError::NotAllowed`], [`FetchError::DigestRequired`].
     pub fn new(text: &str, digest: Option<Digest>, policy: Policy) -> Result<Self, FetchError> {
-        let refused = |location, why| FetchError::NotAllowed { location, why };
-        let cut = || text.chars().take(200).collect();
-        let url = Url::parse(text).map_err(|_| refused(cut(), "it is no URL"))?;
-        if !url.username().is_empty() || url.password().is_some() {
-            return Err(refused(
-                shown(&url),
-                "it carries a user name or password, which everyone who may read the Shim would see",
-            ));
-        }
-        // Judged as the controller does, by what may be shown of it.
-        let artifact = Artifact { location: shown(&url), sha256: digest.as_ref().map(Digest::hex) };
+        let refused = |why| FetchError::NotAllowed { location: resolve::shown(text), why };
+        let url = Url::parse(text).map_err(|_| refused("it is no URL"))?;
+        // Judged as the controller does.
+        let artifact =
+            Artifact { location: text.to_owned(), sha256: digest.as_ref().map(Digest::hex) };
         let admitted = resolve::admit(&artifact, &policy).map_err(|refusal| match refusal {
-            Refusal::Complaint(Complaint::NoDigest { location }) => {
-                FetchError::DigestRequired { location }
+            Refusal::Complaint(Complaint::NoDigest { .. }) => {
+                FetchError::DigestRequired { location: resolve::shown(text) }
             }
-            Refusal::Complaint(Complaint::PlainHttp { location }) => {
-                refused(location, "it is plain http, and policy asks for https")
+            Refusal::Complaint(Complaint::PlainHttp { .. }) => {
+                refused("it is plain http, and policy asks for https")
             }
-            _ => refused(cut(), "only http and https are fetched, and from a host"),
+            Refusal::Complaint(Complaint::Login { .. }) => refused(
+                "it carries a user name or password, which everyone who may read the Shim would see",
+            ),
+            _ => refused("only http and https are fetched, and from a host"),
         })?;
         let warnings = admitted.warnings.iter().map(ToString::to_string).collect();
         Ok(Self { url, digest, warnings })
@@ -46,17 +43,8 @@ impl Location {
 
     /// As it may be shown: signed addresses keep their secrets in the query.
     pub(super) fn shown(&self) -> String {
-        shown(&self.url)
+        resolve::shown(self.url.as_str())
     }
-}
-
-fn shown(url: &Url) -> String {
-    let mut url = url.clone();
-    url.set_query(None);
-    url.set_fragment(None);
-    let _ = url.set_username("");
-    let _ = url.set_password(None);
-    url.to_string().chars().take(200).collect()
 }
 
 #[cfg(test)]

@@ -280,7 +280,7 @@ fn told(location: &Location, transport: &Transport, failure: Failure) -> FetchEr
         }
         Failure::Handshake { source, .. } => FetchError::Transfer {
             location: location.clone(),
-            what: "TLS fails; a private CA is given by --ca-bundle",
+            what: "TLS fails; a private CA is given by --ca-bundle or PORTOLAN_CA_BUNDLE",
             permanent: true,
             source: source.into(),
         },

@@ -44,7 +44,7 @@ pub enum DetectError {
     },
     /// No containerd.
     #[error(
-        "no containerd was found: none runs, and none of {} is there; if it is elsewhere, give --config",
+        "no containerd was found: none runs, and none of {} is there; if it is elsewhere, give --config, or the controller --shim-config",
         tried()
     )]
     NotFound,

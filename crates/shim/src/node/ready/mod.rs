@@ -54,8 +54,8 @@ pub enum ReadyError {
 /// What the runtime should say.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Expect<'a> {
-    /// That it knows this handler.
-    Known(&'a str),
+    /// That it knows these handlers.
+    Known(&'a [&'a str]),
     /// That it does not.
     Gone(&'a str),
     /// Only that it is well.
@@ -90,11 +90,15 @@ fn judge(status: &Status, expect: Expect<'_>) -> Result<(), ReadyError> {
     if let Some(why) = &status.not_ready {
         return Err(ReadyError::NotReady { why: why.clone() });
     }
+    let unknown = |handler: &&&str| !status.handlers.contains(**handler);
     match expect {
-        Expect::Known(handler) if !status.handlers.contains(handler) => Err(ReadyError::Unknown {
-            handler: handler.to_owned(),
-            known: status.handlers.iter().cloned().collect::<Vec<_>>().join(", "),
-        }),
+        Expect::Known(handlers) => match handlers.iter().find(unknown) {
+            Some(handler) => Err(ReadyError::Unknown {
+                handler: (*handler).to_owned(),
+                known: status.handlers.iter().cloned().collect::<Vec<_>>().join(", "),
+            }),
+            None => Ok(()),
+        },
         Expect::Gone(handler) if status.handlers.contains(handler) => {
             Err(ReadyError::StillKnown { handler: handler.to_owned() })
         }
@@ -153,8 +157,11 @@ mod tests {
             version: None,
         };
         let known = knows(&["runc", "spin-v2"]);
-        assert!(judge(&known, Expect::Known("spin-v2")).is_ok());
-        assert!(matches!(judge(&known, Expect::Known("spin")), Err(ReadyError::Unknown { .. })));
+        assert!(judge(&known, Expect::Known(&["spin-v2", "runc"])).is_ok());
+        for handlers in [&["spin"][..], &["runc", "spin"]] {
+            let told = judge(&known, Expect::Known(handlers));
+            assert!(matches!(told, Err(ReadyError::Unknown { handler, .. }) if handler == "spin"));
+        }
         assert!(matches!(judge(&known, Expect::Gone("runc")), Err(ReadyError::StillKnown { .. })));
         assert!(judge(&known, Expect::Gone("spin")).is_ok());
         let ill = Status { not_ready: Some("no network".into()), ..known };

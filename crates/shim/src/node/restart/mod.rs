@@ -52,6 +52,11 @@ pub enum RestartError {
         #[source]
         source: std::io::Error,
     },
+    /// Who knows the services does not say which they are.
+    #[error(
+        "the service manager cannot be asked which service runs it; if it stays so, give --restart-command"
+    )]
+    Unasked(#[source] ExecError),
     /// The program that does it.
     #[error("the runtime was not started again")]
     Exec(#[from] ExecError),
@@ -137,7 +142,7 @@ pub fn choose(
     let running = daemons(root.dir());
     match init(root, preset) {
         Init::Systemd => {
-            let listed = units(context)?;
+            let listed = units(context).map_err(RestartError::Unasked)?;
             let own = running_for(&running, preset, &site.config);
             let cgroup = own.and_then(|daemon| Some((unit_of(root, daemon.pid)?, daemon.pid)));
             let own = cgroup
