@@ -13,7 +13,9 @@ pub use cache::{
     PrefetchRequest, VerifyOutcome, VerifyReport,
 };
 pub use instance::{Exit, InstanceList, InstanceStatus, InstanceSummary, Phase, Progress};
-pub use status::{Degradation, PoolStatus, Status, StatusReport};
+pub use status::{
+    AbsentRelease, Degradation, PoolStatus, PrefetchState, PrefetchStatus, Status, StatusReport,
+};
 
 /// What a sha256 digest looks like.
 pub(crate) const SHA256: &str = "^sha256:[0-9a-f]{64}$";

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{Stream, stream};
@@ -23,6 +24,10 @@ use crate::spec::WorkloadSpec;
 
 /// The longest answer: a cache of thousands of root disks is far below it.
 const MAX_ANSWER: usize = 64 * 1024 * 1024;
+
+/// How long a deletion may take: an agent answers every call within a minute, and this is what somebody waits for
+/// who asked for an end.
+const DELETE_PATIENCE: Duration = Duration::from_secs(70);
 
 /// Why a call has no answer, or another than hoped for.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +59,12 @@ pub enum CallError {
     /// The connection broke.
     #[error("the connection to the agent broke")]
     Transport(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The agent says nothing.
+    #[error(
+        "the agent did not answer within {} s; see what it does with `portolan agent status`, or in its log",
+        .0.as_secs()
+    )]
+    Silent(Duration),
     /// The agent said no.
     #[error("{}", refusal(body))]
     Refused {
@@ -120,7 +131,9 @@ impl Client {
     /// Stops and forgets an instance.
     pub async fn delete(&self, id: &InstanceId) -> Result<(), CallError> {
         let path = format!("/v1/instances/{id}");
-        self.send(Method::DELETE, &path, Bytes::new()).await.map(drop)
+        let deleted = self.send(Method::DELETE, &path, Bytes::new());
+        let answer = tokio::time::timeout(DELETE_PATIENCE, deleted).await;
+        answer.map_err(|_| CallError::Silent(DELETE_PATIENCE))?.map(drop)
     }
 
     /// What its guest wrote.
@@ -233,4 +246,19 @@ fn transport(error: hyper::Error) -> CallError {
 async fn collect(body: Incoming) -> Result<Bytes, CallError> {
     let collected = Limited::new(body, MAX_ANSWER).collect().await;
     collected.map(|body| body.to_bytes()).map_err(CallError::Transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_deletion_that_is_never_answered_is_not_waited_for_forever() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("agent.sock");
+        let _silent = tokio::net::UnixListener::bind(&socket).unwrap();
+        let error = Client::new(&socket).delete(&"a".parse().unwrap()).await.unwrap_err();
+        assert!(matches!(error, CallError::Silent(_)), "{error}");
+        assert!(error.to_string().contains("70 s"), "{error}");
+    }
 }

@@ -3,26 +3,27 @@
 
 mod compatibility;
 mod network;
+mod prefetch;
 mod values;
 mod verification;
 
+use std::net::SocketAddr;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use portolan_registry::durable::{self, DurableError};
+use portolan_registry::serving::program::{self, Configuration};
+pub use portolan_registry::serving::program::{ConfigError, Span};
 use portolan_rootdisk::limits::Limits;
 use serde::{Deserialize, Serialize};
 
 pub use compatibility::{CompatibilityConfig, CompatibilityMode, CompatibilityOf};
 pub use network::{ApiConfig, MirrorConfig, Mode, NodeConfig, ReportConfig};
-pub use values::{Percent, Size, Span};
+pub use prefetch::PrefetchConfig;
+pub use values::{Percent, Size};
 pub use verification::{VerificationConfig, VerificationMode};
 
 use crate::guest::GuestConfig;
 use crate::vmm::VmmConfig;
-
-/// More than any configuration needs.
-const MAX_FILE: u64 = 1024 * 1024;
 
 /// The whole configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,12 @@ pub struct Config {
     pub root: PathBuf,
     /// Where the API listens; `agent.sock` in the root when not set.
     pub socket: Option<PathBuf>,
+    /// Answer `/healthz`, `/readyz` and `/metrics` here, to everybody and nothing else; not set: only on the socket.
+    pub health: Option<SocketAddr>,
+    /// `registries.toml` with TLS, mirrors and deadlines; not set: where the command line looks.
+    pub registries: Option<PathBuf>,
+    /// A file of registry credentials in docker's form; not set: where the command line looks.
+    pub credentials: Option<PathBuf>,
     /// `[cache]`
     pub cache: CacheConfig,
     /// `[pull]`
@@ -49,6 +56,8 @@ pub struct Config {
     pub mirror: MirrorConfig,
     /// `[report]`
     pub report: ReportConfig,
+    /// `[prefetch]`
+    pub prefetch: PrefetchConfig,
     /// `[compatibility]`
     pub compatibility: CompatibilityConfig,
     /// `[verification]`
@@ -78,6 +87,8 @@ pub struct CacheConfig {
     pub min_age: Span,
     /// How often the marks are looked at: `"1m"`.
     pub check_interval: Span,
+    /// For how long there must be room until a node is told that pressure is over: `"1m"`.
+    pub settle: Span,
 }
 
 impl Default for CacheConfig {
@@ -90,6 +101,7 @@ impl Default for CacheConfig {
             keep_blobs: true,
             min_age: Span::seconds(120),
             check_interval: Span::seconds(60),
+            settle: Span::seconds(60),
         }
     }
 }
@@ -107,10 +119,6 @@ pub struct PullConfig {
     pub backoff: Span,
     /// Images built at a time: 2. Each uses all processors by itself.
     pub concurrency: NonZeroUsize,
-    /// `registries.toml` with TLS, mirrors and deadlines; not set: where the command line looks.
-    pub registries: Option<PathBuf>,
-    /// A file of registry credentials in docker's form; not set: where the command line looks.
-    pub credentials: Option<PathBuf>,
 }
 
 impl Default for PullConfig {
@@ -120,8 +128,6 @@ impl Default for PullConfig {
             retries: 3,
             backoff: Span::seconds(1),
             concurrency: NonZeroUsize::new(2).expect("2 is not 0"),
-            registries: None,
-            credentials: None,
         }
     }
 }
@@ -162,43 +168,6 @@ impl Default for RootdiskConfig {
     }
 }
 
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum ConfigError {
-    /// The file is not there.
-    #[error("there is no {}; give a file that exists, or none for the defaults", path.display())]
-    Missing {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("the configuration cannot be read")]
-    Read(#[source] DurableError),
-    /// The file is no text.
-    #[error("{} is not UTF-8 text", path.display())]
-    NotText {
-        /// The file.
-        path: PathBuf,
-    },
-    /// No TOML, an unknown key, or a value that a key cannot have. The cause names the line.
-    #[error("{} cannot be used", path.display())]
-    Parse {
-        /// The file.
-        path: PathBuf,
-        /// With line and column.
-        #[source]
-        source: Box<toml::de::Error>,
-    },
-    /// Values that do not go together.
-    #[error("{}: {problem}", path.display())]
-    Contradiction {
-        /// The file.
-        path: PathBuf,
-        /// Which, and what would.
-        problem: &'static str,
-    },
-}
-
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -206,6 +175,9 @@ impl Default for Config {
                 std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
             }),
             socket: None,
+            health: None,
+            registries: None,
+            credentials: None,
             cache: CacheConfig::default(),
             pull: PullConfig::default(),
             rootdisk: RootdiskConfig::default(),
@@ -214,6 +186,7 @@ impl Default for Config {
             api: ApiConfig::default(),
             mirror: MirrorConfig::default(),
             report: ReportConfig::default(),
+            prefetch: PrefetchConfig::default(),
             compatibility: CompatibilityConfig::default(),
             verification: VerificationConfig::default(),
         }
@@ -232,26 +205,23 @@ fn default_root(is_root: bool, variable: impl Fn(&str) -> Option<PathBuf>) -> Pa
     data.map_or(system, |dir| dir.join("portolan"))
 }
 
+impl Configuration for Config {
+    const ADVICE: &'static str = "give a file that exists, or none for the defaults";
+
+    fn contradiction(&self) -> Option<&'static str> {
+        self.contradictory()
+    }
+}
+
 impl Config {
     /// Reads a file.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let bytes = durable::read_bounded(path, MAX_FILE).map_err(ConfigError::Read)?;
-        let bytes = bytes.ok_or_else(|| ConfigError::Missing { path: path.to_owned() })?;
-        let text =
-            String::from_utf8(bytes).map_err(|_| ConfigError::NotText { path: path.to_owned() })?;
-        Self::parse(&text, path)
+        program::load(path)
     }
 
     /// Reads a text; `path` is where it came from, for messages.
     pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
-        let config: Self = toml::from_str(text).map_err(|source| ConfigError::Parse {
-            path: path.to_owned(),
-            source: Box::new(source),
-        })?;
-        match config.contradiction() {
-            Some(problem) => Err(ConfigError::Contradiction { path: path.to_owned(), problem }),
-            None => Ok(config),
-        }
+        program::parse(text, path)
     }
 
     /// Where the API listens.
@@ -259,7 +229,7 @@ impl Config {
         self.socket.clone().unwrap_or_else(|| self.root.join("agent.sock"))
     }
 
-    fn contradiction(&self) -> Option<&'static str> {
+    fn contradictory(&self) -> Option<&'static str> {
         let Self { root, cache, pull, rootdisk, .. } = self;
         if !root.is_absolute() {
             return Some("root must be an absolute path");
@@ -288,7 +258,8 @@ impl Config {
         if !(100..=10_000).contains(&rootdisk.expansion_percent) {
             return Some("rootdisk.expansion_percent is 100 to 10000");
         }
-        network::contradiction(&self.api, &self.mirror, &self.report)
+        let prefetch = self.prefetch.contradiction();
+        prefetch.or_else(|| network::contradiction(&self.api, &self.mirror, &self.report))
     }
 }
 

@@ -12,6 +12,8 @@
 //! | `openapi` | the same as a document |
 //! | `client` | the other side of it, for the command line |
 //! | `report` | telling a control plane and a Kubernetes node |
+//! | `releases` | Releases of the cluster, fetched before anybody asks |
+//! | `api_server`, `endpoint` | where the API server is, and how servers are spoken to |
 //! | `mirror` | the verified cache as a read-only registry |
 //! | `run` | all of it together |
 //! | `id` | names of instances |
@@ -25,12 +27,16 @@
 //! | `evict` | what goes when room is needed |
 //! | `pressure` | whether there is room |
 //! | `flight` | one piece of work for many who want the same |
+//! | `backoff` | waits between tries that come to nothing |
 #![warn(missing_docs)]
 
 pub mod api;
+pub mod api_server;
 pub mod artifacts;
+mod backoff;
 pub mod client;
 pub mod config;
+pub mod endpoint;
 pub mod evict;
 pub mod flight;
 pub mod guest;
@@ -44,6 +50,7 @@ pub mod paths;
 pub mod pins;
 pub mod pressure;
 pub mod reason;
+mod releases;
 pub mod report;
 pub mod run;
 pub mod server;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::Parser;
 use portolan_agent::run;
-use portolan_registry::serving::program::{LogFormat, end_on_signals, start_logging};
+use portolan_registry::serving::program::{LogFormat, end, end_on_signals, start_logging};
 use tokio_util::sync::CancellationToken;
 
 /// Run digest-pinned images in microVMs from a verified cache
@@ -23,14 +23,13 @@ struct Args {
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// The configuration; all defaults when not given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", env = "PORTOLAN_CONFIG")]
     config: Option<PathBuf>,
     /// How a line of the log looks
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_enum, default_value_t, env = "PORTOLAN_LOG_FORMAT")]
     log_format: LogFormat,
 }
 
-#[allow(clippy::print_stderr, reason = "the last words of a program")]
 fn main() -> ExitCode {
     // First of all: neither a machine's shim nor what becomes a plugin has threads, a runtime or a log.
     let asked = portolan_agent::vmm::shim::run_if_asked()
@@ -40,13 +39,7 @@ fn main() -> ExitCode {
     }
     // What is written here is nobody else's business; what others may use says so itself.
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
-    match start(Args::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    end(start(Args::parse()))
 }
 
 fn start(args: Args) -> anyhow::Result<()> {
@@ -62,15 +55,4 @@ fn start(args: Args) -> anyhow::Result<()> {
 
 #[cfg(test)]
 #[path = "../../../xtask/tests/reference/commands.rs"]
-mod commands;
-#[cfg(test)]
-#[path = "../../../xtask/tests/reference/page.rs"]
-mod page;
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn the_checked_in_reference_is_what_the_agent_parses() {
-        crate::commands::check(<crate::Args as clap::CommandFactory>::command());
-    }
-}
+mod reference;

@@ -5,11 +5,12 @@
 //! error misses that error.
 
 mod labels;
+mod prefetch;
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use prometheus_client::encoding::text;
+use portolan_registry::serving::program::openmetrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -17,7 +18,9 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-pub use labels::{CacheKind, CacheResult, Pool, PullFailure, ReportTarget, VerifyResult};
+pub use labels::{
+    CacheKind, CacheResult, Pool, PrefetchResult, PullFailure, ReportTarget, VerifyResult,
+};
 
 use crate::api::Phase;
 use crate::reason::Reason;
@@ -76,6 +79,7 @@ pub struct Metrics {
     instances: Family<One, Gauge>,
     instance_failures: Family<One, Counter>,
     degraded: Gauge,
+    prefetch: prefetch::Prefetch,
     reports: Family<Two, Counter>,
     api_requests: Family<Two, Counter>,
     api_duration: Histogram,
@@ -112,6 +116,7 @@ impl Metrics {
             instances: Family::default(),
             instance_failures: Family::default(),
             degraded: Gauge::default(),
+            prefetch: prefetch::Prefetch::default(),
             reports: Family::default(),
             api_requests: Family::default(),
             api_duration: Histogram::new(short_buckets()),
@@ -120,6 +125,7 @@ impl Metrics {
         all.register_cache();
         all.register_disks();
         all.register_instances();
+        all.prefetch.register(&mut all.registry);
         all.begin_at_zero();
         all
     }
@@ -372,9 +378,7 @@ impl Metrics {
 
     /// The text for `GET /metrics`.
     pub fn encode(&self) -> String {
-        let mut text = String::new();
-        text::encode(&mut text, &self.registry).expect("writing to a string does not fail");
-        text
+        openmetrics(&self.registry)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Whether there is room to start something new. It is looked at anew each time, from what is true
 //! then, so that the answer gets better by itself when the room comes back.
 
+use std::time::{Duration, Instant};
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -55,8 +57,36 @@ pub fn assess(usage: &Usage, marks: &Marks, evictable: u64, shortfall: Option<u6
     }
 }
 
+/// Pressure as schedulers are told of it: it begins at once, and is over when there has been room for a while. A node
+/// that is full, evicts, takes a pod and is full again would else be tainted and untainted without end.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Settling {
+    told: bool,
+    room_since: Option<Instant>,
+}
+
+impl Settling {
+    /// What is told now that it is `pressed` or not; `settle` is the while.
+    pub fn next(&mut self, pressed: bool, now: Instant, settle: Duration) -> bool {
+        self.room_since = match pressed {
+            true => None,
+            false => Some(self.room_since.unwrap_or(now)),
+        };
+        let settled = |since: Instant| now.saturating_duration_since(since) >= settle;
+        self.told = pressed || (self.told && !self.room_since.is_some_and(settled));
+        self.told
+    }
+
+    /// What was told last.
+    pub fn told(&self) -> bool {
+        self.told
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::config::Percent;
 
@@ -92,5 +122,45 @@ mod tests {
         assert!(assess(&usage(10, 200), &MARKS, 10, missing).degraded);
         assert!(!assess(&usage(10, 295), &MARKS, 10, missing).degraded);
         assert!(!assess(&usage(10, 200), &MARKS, 10, None).degraded);
+    }
+
+    #[test]
+    fn pressure_is_told_at_once_and_its_end_when_there_was_room_for_a_while() {
+        let (start, settle) = (Instant::now(), Duration::from_secs(60));
+        let mut settling = Settling::default();
+        for (second, pressed, told) in [
+            (0, false, false),
+            (1, true, true),
+            (2, false, true),
+            (61, false, true),
+            // Again, before it was settled.
+            (61, true, true),
+            (62, false, true),
+            (121, false, true),
+            (122, false, false),
+            (500, false, false),
+            (501, true, true),
+        ] {
+            let now = start + Duration::from_secs(second);
+            assert_eq!(settling.next(pressed, now, settle), told, "{second}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn pressure_is_never_hidden_and_ends_once_there_is_room(
+            looks in prop::collection::vec((any::<bool>(), 0_u64..100), 1..50),
+            settle in 0_u64..200,
+        ) {
+            let (mut now, settle) = (Instant::now(), Duration::from_secs(settle));
+            let mut settling = Settling::default();
+            for (pressed, pause) in looks {
+                now += Duration::from_secs(pause);
+                let told = settling.next(pressed, now, settle);
+                prop_assert!(told || !pressed);
+            }
+            settling.next(false, now, settle);
+            prop_assert!(!settling.next(false, now + settle, settle));
+        }
     }
 }

@@ -53,6 +53,21 @@ pub struct WorkloadSpec {
     pub release: Option<String>,
 }
 
+/// What a Release has for a host.
+impl From<&portolan_release::choose::Chosen> for ImageSpec {
+    fn from(chosen: &portolan_release::choose::Chosen) -> Self {
+        let platform = &chosen.platform;
+        Self {
+            repository: chosen.repository.clone(),
+            index_digest: chosen.index_digest.map(|digest| digest.to_string()),
+            resolved_digest: Some(chosen.resolved_digest.to_string()),
+            os: platform.os.clone(),
+            arch: platform.architecture.clone(),
+            variant: platform.variant.clone(),
+        }
+    }
+}
+
 /// The image, by digest.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

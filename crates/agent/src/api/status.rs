@@ -31,6 +31,13 @@ pub struct Status {
     pub ready: bool,
     /// Why no new instance can start; empty when all is well.
     pub degraded: Vec<Degradation>,
+    /// Whether schedulers are told that the cache has no room: at once, and until there was room for a while
+    /// (`cache.settle`).
+    #[serde(default)]
+    pub cache_pressure: bool,
+    /// What is fetched for Releases of the cluster; absent where they are not followed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prefetch: Option<PrefetchStatus>,
     /// The cache's and the instances' file systems.
     pub pools: BTreeMap<String, PoolStatus>,
     /// How many instances are in each phase.
@@ -43,6 +50,66 @@ pub struct Degradation {
     /// What a start would fail with.
     pub reason: Reason,
     /// For people, with what to do.
+    pub message: String,
+}
+
+/// What is fetched for Releases of the cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize, JsonSchema)]
+pub struct PrefetchStatus {
+    /// The Releases are known as they are now.
+    pub current: bool,
+    /// Why not, as the last try ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
+    /// How many Releases are in each state.
+    pub releases: BTreeMap<PrefetchState, u64>,
+    /// Those that are not here, and why; the first of them.
+    pub absent: Vec<AbsentRelease>,
+}
+
+/// How it stands with the image of a Release.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum PrefetchState {
+    /// Its root disk is in the cache.
+    Here,
+    /// It is being fetched.
+    Fetching,
+    /// Its turn comes.
+    Waiting,
+    /// It could not be fetched and is tried again.
+    Failed,
+    /// It is not for this host, not Ready, or one too many.
+    Skipped,
+}
+
+impl PrefetchState {
+    /// Every one.
+    pub const ALL: [Self; 5] =
+        [Self::Here, Self::Fetching, Self::Waiting, Self::Failed, Self::Skipped];
+
+    /// The wire name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Here => "here",
+            Self::Fetching => "fetching",
+            Self::Waiting => "waiting",
+            Self::Failed => "failed",
+            Self::Skipped => "skipped",
+        }
+    }
+}
+
+/// A Release whose image is not here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct AbsentRelease {
+    /// `namespace/name`.
+    pub release: String,
+    /// How it stands.
+    pub state: PrefetchState,
+    /// Why.
     pub message: String,
 }
 

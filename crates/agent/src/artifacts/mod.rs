@@ -146,12 +146,12 @@ impl Artifacts {
         host: HostPlatform,
         mut gates: Vec<Arc<dyn Gate>>,
     ) -> Result<Self, OpenError> {
-        let settings = match &config.pull.registries {
+        let settings = match &config.registries {
             Some(path) => Settings::from_file(path),
             None => Settings::load(),
         };
         let settings = settings.map_err(OpenError::Settings)?;
-        let credentials = match &config.pull.credentials {
+        let credentials = match &config.credentials {
             Some(path) => {
                 let helpers = std::env::var_os("PATH").unwrap_or_default();
                 CredentialStore::from_files(None, vec![path.clone()], helpers)
@@ -270,6 +270,11 @@ impl Artifacts {
     /// What an instance pins: manifest and format version.
     pub fn pin_of(&self, instance: &InstanceId) -> Option<DiskId> {
         self.0.store.state().pins().of(instance).cloned()
+    }
+
+    /// Whether a manifest's disk is in the cache, in the format that is built.
+    pub fn has(&self, digest: &Digest) -> bool {
+        self.0.store.state().disk(&DiskId::new(*digest, ROOTDISK_FORMAT_VERSION)).is_some()
     }
 
     /// How far the build of a manifest's disk is; none while nobody builds it.

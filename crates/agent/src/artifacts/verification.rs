@@ -18,12 +18,13 @@ use portolan_core::{Descriptor, Digest, Reference, Target};
 use portolan_registry::ErrorClass;
 use portolan_registry::client::Client;
 use portolan_registry::images::{Place, ResolveError, candidates};
-use portolan_verify::collect::{CollectError, Limits};
+use portolan_release::objections;
+use portolan_verify::collect::Limits;
 use portolan_verify::decision::{Answer, Question, Verdict};
 use portolan_verify::policy::{self, LoadPolicyError, Policy};
 use portolan_verify::subject::{Kind, Subject};
 use portolan_verify::subjects::{Subjects, Wanted};
-use portolan_verify::verify::verify_subjects;
+use portolan_verify::verify::{UnansweredError, verify_subjects};
 
 use super::gate::{Candidate, Gate, Refusal};
 use crate::config::{Config, PullConfig, VerificationMode};
@@ -34,8 +35,6 @@ use crate::reason::Reason;
 const FRESH: Duration = Duration::from_secs(60);
 /// Images that are remembered; a host starts fewer in a minute.
 const MAX_REMEMBERED: usize = 1024;
-/// Reasons in one message.
-const MAX_REASONS: usize = 4;
 
 /// The policy lets this image run.
 pub struct VerificationGate {
@@ -72,12 +71,12 @@ enum Objection {
         #[source]
         source: ResolveError,
     },
-    /// It cannot be told who signed it.
+    /// It cannot be told who signed it, or the policy did not decide.
     #[error("whether {digest} may run cannot be told")]
-    Collect {
+    Unanswered {
         digest: Digest,
         #[source]
-        source: CollectError,
+        source: UnansweredError,
     },
 }
 
@@ -86,15 +85,20 @@ impl Objection {
         match self {
             Self::Refused(_) | Self::Policy(_) => None,
             Self::Read { source, .. } => source.class(),
-            Self::Collect { source, .. } => Some(source.class()),
+            Self::Unanswered { source, .. } => Some(source.class()),
         }
     }
 
-    /// The network or the registry failed, and the same may work in a moment.
+    /// The network or the registry failed, or a policy had no time to decide: the same may work in a
+    /// moment.
     fn will_pass(&self) -> bool {
-        self.class() == Some(ErrorClass::Transport)
+        match self {
+            Self::Unanswered { source: UnansweredError::Undecided(_), .. } => true,
+            _ => self.class() == Some(ErrorClass::Transport),
+        }
     }
 
+    /// A no is kept by who asked, and what will pass is tried again: so there is no third word.
     fn reason(&self) -> Reason {
         match self.will_pass() {
             true => Reason::ImagePullFailed,
@@ -182,7 +186,7 @@ impl VerificationGate {
             Question { reference: &reference, namespace: None, rule, wanted: &wanted, now };
         let digest = image.resolved_digest;
         let answer = verify_subjects(&place, &question, &subjects, &Limits::default()).await;
-        let answer = answer.map_err(|source| Objection::Collect { digest, source })?;
+        let answer = answer.map_err(|source| Objection::Unanswered { digest, source })?;
         match answer.verdict {
             Verdict::Verified => Ok(()),
             Verdict::Refused | Verdict::NoPolicy => Err(Objection::Refused(told(&answer))),
@@ -219,25 +223,8 @@ async fn subjects(place: &Place, image: &ResolvedImage) -> Result<Subjects, Obje
     Subjects::of(index, vec![manifest]).ok_or_else(nothing)
 }
 
-/// Each subject that does not pass, with its digest and why.
 fn told(answer: &Answer) -> String {
-    let refused = answer.subjects.iter().filter(|one| !one.verified && !one.reasons.is_empty());
-    let mut why: Vec<String> = refused
-        .map(|one| {
-            let what = match one.kind {
-                Kind::Index => "the index",
-                Kind::Manifest => "the image",
-            };
-            let reasons: Vec<_> =
-                one.reasons.iter().map(|reason| reason.message.as_str()).collect();
-            format!("{what} {}: {}", one.digest, reasons.join("; "))
-        })
-        .collect();
-    if why.is_empty() {
-        why.extend(answer.reasons.iter().map(|reason| reason.message.clone()));
-    }
-    why.truncate(MAX_REASONS);
-    format!("{} does not pass the policy: {}", answer.reference, why.join("; "))
+    format!("{} does not pass the policy: {}", answer.reference, objections(answer))
 }
 
 impl Gate for VerificationGate {

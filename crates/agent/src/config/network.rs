@@ -129,11 +129,11 @@ pub struct ReportConfig {
     pub token_file: Option<PathBuf>,
     /// Trust only these certificates; not set: those of the system.
     pub ca_file: Option<PathBuf>,
-    /// `[report.node]`: keep a condition of this Kubernetes node; not set: no.
+    /// `[report.node]`: keep conditions of this Kubernetes node; not set: no.
     pub node: Option<NodeConfig>,
 }
 
-/// The Kubernetes node whose condition is kept.
+/// The Kubernetes node whose conditions are kept, and the API server that it is at.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NodeConfig {
@@ -143,6 +143,11 @@ pub struct NodeConfig {
     pub token_file: Option<PathBuf>,
     /// The certificate that vouches for the API server; not set: the service account's.
     pub ca_file: Option<PathBuf>,
+    /// Keep new pods away while the image cache has no room, by the taint
+    /// `portolan.dev/image-cache-pressure:NoSchedule`: false.
+    pub taint: bool,
+    /// Publish what this machine is as labels of the node, those of `portolan host facts --node-labels`: false.
+    pub labels: bool,
 }
 
 impl Default for ReportConfig {

@@ -1,18 +1,7 @@
 //! Values of the configuration that are more than a number or a text. Each is checked while it is
 //! read, so that the parser's error names the line.
 
-use std::fmt;
-use std::time::Duration;
-
 use serde::{Deserialize, Serialize};
-
-/// The longest time that a configuration may name: a week.
-const LONGEST: Duration = Duration::from_secs(7 * 24 * 3600);
-
-/// A time: whole seconds, or a text such as `"500ms"`, `"30s"`, `"2m"` or `"1h"`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "NumberOrText", into = "String")]
-pub struct Span(pub Duration);
 
 /// A number of bytes: as such, or a text such as `"512MiB"` or `"20GiB"`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,40 +28,6 @@ fn with_unit(text: &str, units: &[(&str, u64)]) -> Option<u64> {
     let unit = text[end..].trim();
     let (_, factor) = units.iter().find(|(name, _)| *name == unit)?;
     number.checked_mul(*factor)
-}
-
-impl Span {
-    /// Of this many seconds.
-    pub const fn seconds(seconds: u64) -> Self {
-        Self(Duration::from_secs(seconds))
-    }
-}
-
-impl TryFrom<NumberOrText> for Span {
-    type Error = &'static str;
-
-    fn try_from(value: NumberOrText) -> Result<Self, Self::Error> {
-        const WRONG: &str = "a time is whole seconds, or a text such as \"500ms\", \"30s\", \"2m\" or \"1h\", at most a week";
-        let units = [("ms", 1), ("s", 1000), ("m", 60_000), ("h", 3_600_000)];
-        let milliseconds = match value {
-            NumberOrText::Number(seconds) => seconds.checked_mul(1000),
-            NumberOrText::Text(text) => with_unit(&text, &units),
-        };
-        let span = milliseconds.map(Duration::from_millis).filter(|span| *span <= LONGEST);
-        span.map(Self).ok_or(WRONG)
-    }
-}
-
-impl From<Span> for String {
-    fn from(span: Span) -> Self {
-        format!("{}ms", span.0.as_millis())
-    }
-}
-
-impl fmt::Display for Span {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} s", self.0.as_secs_f64())
-    }
 }
 
 impl TryFrom<NumberOrText> for Size {
@@ -142,15 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn times_sizes_and_shares_are_read_or_refused() {
-        let milliseconds = |text| read::<Span>(text).map(|span| span.0.as_millis());
-        assert_eq!(milliseconds("30"), Some(30_000));
-        assert_eq!(milliseconds("\"500ms\""), Some(500));
-        assert_eq!(milliseconds("\"2 m\""), Some(120_000));
-        assert_eq!(milliseconds("\"1h\""), Some(3_600_000));
-        for bad in ["-1", "\"\"", "\"s\"", "\"1d\"", "\"99999h\"", "99999999999999999", "1.5"] {
-            assert_eq!(milliseconds(bad), None, "{bad}");
-        }
+    fn sizes_and_shares_are_read_or_refused() {
         let bytes = |text| read::<Size>(text).map(|size| size.0);
         assert_eq!(bytes("7"), Some(7));
         assert_eq!(bytes("\"512MiB\""), Some(512 << 20));

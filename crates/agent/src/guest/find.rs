@@ -10,8 +10,8 @@ use crate::vmm::Kind;
 pub enum NotFound {
     /// No kernel.
     #[error(
-        "no guest kernel was found: {} holds none that {kind} boots; install one (Debian: \
-         linux-image-cloud-amd64) or name it with --kernel FILE and --modules DIR",
+        "no guest kernel was found: {} holds none that {kind} boots; install one ({advice}) or name it \
+         with --kernel FILE and --modules DIR",
         boot.display()
     )]
     Kernel {
@@ -19,6 +19,8 @@ pub enum NotFound {
         boot: PathBuf,
         /// What was to boot it.
         kind: &'static str,
+        /// Where one is to be had.
+        advice: &'static str,
     },
     /// A kernel that was named.
     #[error("there is no guest kernel {}; name another with --kernel FILE", path.display())]
@@ -55,20 +57,25 @@ pub fn complete(
         config.modules_dir = config.modules_dir.or(modules);
     }
     if config.init.is_none() {
-        let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
-        let found = inits(own, &target).into_iter().find(|path| path.is_file());
-        config.init = Some(found.ok_or(NotFound::Init { target })?);
+        config.init = Some(init(own)?);
     }
     Ok(config)
+}
+
+/// The init of guests beside the program `own`, or where cargo puts it.
+pub fn init(own: &Path) -> Result<PathBuf, NotFound> {
+    let target = format!("{}-unknown-linux-musl", std::env::consts::ARCH);
+    let found = inits(own, &target).into_iter().find(|path| path.is_file());
+    found.ok_or(NotFound::Init { target })
 }
 
 /// The newest by its name, and the folder of its modules where that is there. What Firecracker boots
 /// is not compressed, and what it needs is built in.
 fn kernel(kind: Kind, host: &Path) -> Result<(PathBuf, Option<PathBuf>), NotFound> {
     let boot = host.join("boot");
-    let (prefix, name) = match kind {
-        Kind::Firecracker => ("vmlinux", "Firecracker"),
-        Kind::Qemu => ("vmlinuz", "QEMU"),
+    let (prefix, name, advice) = match kind {
+        Kind::Firecracker => ("vmlinux", "Firecracker", "docs/microvm.md says where one is"),
+        Kind::Qemu => ("vmlinuz", "QEMU", "Debian: linux-image-cloud-amd64"),
     };
     let listed = std::fs::read_dir(&boot).into_iter().flatten().flatten();
     let mut kernels: Vec<(Vec<u64>, String)> = listed
@@ -83,9 +90,9 @@ fn kernel(kind: Kind, host: &Path) -> Result<(PathBuf, Option<PathBuf>), NotFoun
     };
     // One with modules goes before a newer one without: most need them.
     let with = kernels.iter().rev().find(|(_, name)| modules(name).is_some());
-    match with.or(kernels.last()) {
+    match with.or_else(|| kernels.last()) {
         Some((_, name)) => Ok((boot.join(name), modules(name))),
-        None => Err(NotFound::Kernel { boot, kind: name }),
+        None => Err(NotFound::Kernel { boot, kind: name, advice }),
     }
 }
 

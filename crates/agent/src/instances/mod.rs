@@ -127,7 +127,8 @@ impl Inner {
         self.changes.send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Counts an instance's move from one phase to another.
+    /// Counts an instance's move from one phase to another. Whoever moved it still holds its record: of two moves, the
+    /// second counted first would take one from a phase that has none yet.
     fn count(&self, from: Option<Phase>, to: Option<Phase>) {
         let mut phases = self.phases.lock().unwrap_or_else(PoisonError::into_inner);
         for (phase, up) in [(from, false), (to, true)] {
@@ -237,7 +238,7 @@ impl Instances {
         blocking(move || state::write_spec(&dir, &written))
             .await
             .map_err(|source| PutError::Write { id, source })?;
-        let (before, after) = {
+        {
             let mut record = entry.record();
             let before = record.state.phase;
             let last = std::mem::replace(&mut record.spec, spec);
@@ -251,9 +252,8 @@ impl Instances {
                 record.state.wait();
             }
             std::mem::take(&mut record.changed).cancel();
-            (before, record.state.phase)
-        };
-        self.inner.count(Some(before), Some(after));
+            self.inner.count(Some(before), Some(record.state.phase));
+        }
         self.inner.changed();
         worker::ensure(&self.inner, &entry);
         Ok((view::status(&self.inner, &entry), false))

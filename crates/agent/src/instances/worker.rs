@@ -385,9 +385,9 @@ impl Worker {
             let mut record = self.entry.record();
             let before = shown(&record.state);
             change(&mut record);
+            self.inner.count(Some(before.0), Some(record.state.phase));
             (before, record.state.clone())
         };
-        self.inner.count(Some(before.0), Some(state.phase));
         if before != shown(&state) {
             self.inner.changed();
         }

@@ -99,6 +99,20 @@ words! {
     }
 }
 
+words! {
+    /// What came of the image of a Release.
+    PrefetchResult {
+        /// It was fetched and built.
+        Fetched => "fetched",
+        /// It was there already.
+        Cached => "cached",
+        /// The Release was gone or named another image before it was there.
+        Cancelled => "cancelled",
+        /// It was refused or could not be had.
+        Failed => "failed",
+    }
+}
+
 /// The status codes that the API answers with; anything else is one word.
 pub(super) fn status(status: http::StatusCode) -> &'static str {
     match status.as_u16() {

@@ -1,7 +1,7 @@
 use super::*;
 
 /// Name, type: as in docs/agent.md. Dashboards and alerts are written against these.
-const METRICS: [(&str, &str); 24] = [
+const METRICS: [(&str, &str); 27] = [
     ("portolan_agent_api_request_duration_seconds", "histogram"),
     ("portolan_agent_api_requests", "counter"),
     ("portolan_agent_build", "info"),
@@ -22,6 +22,9 @@ const METRICS: [(&str, &str); 24] = [
     ("portolan_agent_image_pull_errors", "counter"),
     ("portolan_agent_instance_failures", "counter"),
     ("portolan_agent_instances", "gauge"),
+    ("portolan_agent_prefetch_releases", "gauge"),
+    ("portolan_agent_prefetch_releases_current", "gauge"),
+    ("portolan_agent_prefetches", "counter"),
     ("portolan_agent_rootdisk_build_duration_seconds", "histogram"),
     ("portolan_agent_rootdisk_build_errors", "counter"),
     ("portolan_agent_rootdisk_cache_requests", "counter"),
@@ -63,6 +66,9 @@ fn what_can_be_counted_is_there_before_it_happens() {
         "portolan_agent_disk_pressure{pool=\"volumes\"}",
         "portolan_agent_instance_failures_total{reason=\"start_failed\"}",
         "portolan_agent_degraded",
+        "portolan_agent_prefetches_total{result=\"failed\"}",
+        "portolan_agent_prefetch_releases{state=\"here\"}",
+        "portolan_agent_prefetch_releases_current",
     ] {
         assert_eq!(value(&text, series), Some(0.0), "{series}\n{text}");
     }
@@ -84,6 +90,9 @@ fn what_happens_is_counted_where_it_belongs() {
     metrics.instances_in("running", 5);
     metrics.instance_failed(Reason::ImagePullFailed);
     metrics.set_degraded(true);
+    metrics.prefetched(PrefetchResult::Fetched);
+    metrics.prefetch_releases(crate::api::PrefetchState::Here, 2);
+    metrics.releases_current(true);
     metrics.pool(
         Pool::Volumes,
         PoolUse { used_bytes: 1, free_bytes: 25, size_bytes: 100, pressure: true },
@@ -105,6 +114,9 @@ fn what_happens_is_counted_where_it_belongs() {
         ("portolan_agent_instances{phase=\"running\"}", 5.0),
         ("portolan_agent_instance_failures_total{reason=\"image_pull_failed\"}", 1.0),
         ("portolan_agent_degraded", 1.0),
+        ("portolan_agent_prefetches_total{result=\"fetched\"}", 1.0),
+        ("portolan_agent_prefetch_releases{state=\"here\"}", 2.0),
+        ("portolan_agent_prefetch_releases_current", 1.0),
         ("portolan_agent_disk_pressure{pool=\"volumes\"}", 1.0),
         ("portolan_agent_disk_full_ratio{pool=\"volumes\"}", 0.75),
     ] {

@@ -3,10 +3,10 @@
 use http::Method;
 use url::Url;
 
-use super::endpoint::{Endpoint, shown};
-use super::{ReportError, Target};
+use super::Target;
 use crate::api::StatusReport;
 use crate::config::ReportConfig;
+use crate::endpoint::{Endpoint, EndpointError, shown};
 use crate::metrics::ReportTarget;
 
 /// A control plane.
@@ -28,9 +28,9 @@ impl ControlPlane {
 impl Target for ControlPlane {
     const KIND: ReportTarget = ReportTarget::ControlPlane;
 
-    async fn send(&mut self, report: &StatusReport) -> Result<(), ReportError> {
+    async fn send(&mut self, report: &StatusReport) -> Result<(), EndpointError> {
         let bytes = serde_json::to_vec(report)
-            .map_err(|source| ReportError::Malformed { url: shown(&self.url), source })?;
+            .map_err(|source| EndpointError::Malformed { url: shown(&self.url), source })?;
         let body = Some(("application/json", bytes));
         self.endpoint.call(Method::POST, &self.url, body).await.map(drop)
     }

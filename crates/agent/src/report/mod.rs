@@ -4,7 +4,6 @@
 //! again, changes pile up to one more report and not to a queue.
 
 mod control_plane;
-mod endpoint;
 mod node;
 
 use std::future::Future;
@@ -15,10 +14,11 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 pub use control_plane::ControlPlane;
-pub use endpoint::ReportError;
-pub use node::{CONDITION, Node, NodeError};
+pub use node::{DEGRADED, Node, NodeError, PRESSURE, TAINT};
 
 use crate::api::StatusReport;
+use crate::backoff::backoff;
+use crate::endpoint::EndpointError;
 use crate::metrics::{Metrics, ReportTarget};
 use portolan_core::causes::chain;
 
@@ -28,6 +28,8 @@ const GATHER: Duration = Duration::from_millis(500);
 const FIRST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait: whoever was away is told within this time of coming back.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// What an agent that ends waits for whoever it takes something back from.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Where reports come from.
 pub trait Source: Send + Sync + 'static {
@@ -47,7 +49,12 @@ pub trait Target: Send {
     fn send(
         &mut self,
         report: &StatusReport,
-    ) -> impl Future<Output = Result<(), ReportError>> + Send;
+    ) -> impl Future<Output = Result<(), EndpointError>> + Send;
+
+    /// The agent ends in order: takes back what must not stay without it.
+    fn end(&mut self) -> impl Future<Output = Result<(), EndpointError>> + Send {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// Tells a target until `shutdown`: now, after each change, and every `interval`.
@@ -57,6 +64,23 @@ pub async fn run<T: Target>(
     interval: Duration,
     metrics: Arc<Metrics>,
     shutdown: CancellationToken,
+) {
+    tell(&mut target, &*source, interval, &metrics, &shutdown).await;
+    match tokio::time::timeout(LAST_WORDS, target.end()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(target = T::KIND.as_str(), error = chain(&error), "not taken back");
+        }
+        Err(_) => tracing::warn!(target = T::KIND.as_str(), "no answer to the last words"),
+    }
+}
+
+async fn tell<T: Target>(
+    target: &mut T,
+    source: &dyn Source,
+    interval: Duration,
+    metrics: &Metrics,
+    shutdown: &CancellationToken,
 ) {
     let mut changes = source.changes();
     let mut failures = 0_u32;
@@ -88,7 +112,7 @@ pub async fn run<T: Target>(
         }
         let pause = async {
             if failures > 0 {
-                tokio::time::sleep(wait(failures)).await;
+                tokio::time::sleep(backoff(FIRST_WAIT, LONGEST_WAIT, failures)).await;
             } else if tokio::time::timeout(interval, changed(&mut changes)).await.is_ok() {
                 tokio::time::sleep(GATHER).await;
             }
@@ -105,12 +129,6 @@ async fn changed(changes: &mut watch::Receiver<u64>) {
     if changes.changed().await.is_err() {
         std::future::pending().await
     }
-}
-
-/// 1 s, 2 s, 4 s, … 60 s.
-fn wait(failures: u32) -> Duration {
-    let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
-    FIRST_WAIT.saturating_mul(doubled).min(LONGEST_WAIT)
 }
 
 #[cfg(test)]

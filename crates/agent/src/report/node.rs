@@ -1,37 +1,50 @@
-//! The condition of a Kubernetes node.
+//! A Kubernetes node, told how its agent is.
 //!
-//! A strategic merge patch of the `status` subresource changes this one condition and leaves the
-//! kubelet's alone. Needed are `get` on `nodes` and `patch` on `nodes/status`, nothing else.
+//! A strategic merge patch of the `status` subresource changes our conditions and leaves the kubelet's alone. That
+//! needs `get` on `nodes` and `patch` on `nodes/status`, nothing else. A taint and labels, on request, need `patch` on
+//! `nodes`; an admission policy holds an agent to its own node and to what is its own there (`deploy/agent/`).
 
+mod conditions;
+mod labels;
+mod taint;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
-use http::Method;
+use http::{Method, StatusCode};
 use jiff::Timestamp;
+use portolan_api::names::is_subdomain;
+use portolan_host::facts::{Facts, Wanted};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use url::Url;
 
-use super::endpoint::Endpoint;
-use super::{ReportError, Target};
-use crate::api::StatusReport;
-use crate::config::NodeConfig;
-use crate::metrics::ReportTarget;
+pub use conditions::{DEGRADED, PRESSURE};
+pub use taint::TAINT;
 
-/// The type of the condition: `True` while no new instance can start.
-pub const CONDITION: &str = "PortolanDegraded";
-/// Where a pod finds what it needs.
-const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Conditions are read by people in a terminal.
-const MAX_MESSAGE: usize = 1024;
+use super::Target;
+use crate::api::StatusReport;
+use crate::api_server::{ApiServer, NoServer};
+use crate::config::NodeConfig;
+use crate::endpoint::{Endpoint, EndpointError};
+use crate::metrics::ReportTarget;
+use portolan_core::causes::chain;
+
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+/// Somebody else wrote the node at the same moment: so often it is read and tried again.
+const TRIES: usize = 5;
+/// What a node is changes with a module that is loaded or a device that is plugged in, seldom.
+const LOOK_AT_FACTS: Duration = Duration::from_secs(600);
 
 /// Why a node cannot be told.
 #[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// Nothing says where the API server is.
-    #[error(
-        "nothing says where the API server is; set report.node.server, or run as a pod with a service account"
-    )]
-    NoServer,
+    #[error(transparent)]
+    NoServer(#[from] NoServer),
     /// The name cannot be part of a URL of a node.
     #[error("{0:?} is no node's name; set report.name")]
     Name(String),
@@ -40,191 +53,273 @@ pub enum NodeError {
 /// A node.
 #[derive(Debug)]
 pub struct Node {
+    name: String,
     url: Url,
     endpoint: Endpoint,
+    taint: bool,
+    labels: Option<Published>,
     /// What the node says already, as far as we know.
-    known: Option<Known>,
+    known: Option<conditions::Known>,
 }
 
-/// Status and the time of its last change.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Known {
-    status: String,
-    since: Timestamp,
+/// What was told of the machine itself.
+#[derive(Debug)]
+struct Published {
+    /// Where the host's own root is; not set: `/`.
+    host_root: Option<PathBuf>,
+    /// What it is, and when that was looked at.
+    found: Option<(BTreeMap<String, String>, Instant)>,
+    /// What the API server took from us.
+    applied: Option<BTreeMap<String, String>>,
+    /// What somebody else gives.
+    taken: BTreeSet<String>,
 }
 
 impl Node {
-    /// The configured API server, or the one a pod finds in its environment.
+    /// The node of this name at an API server. Labels are read from `host_root` where the host is not at `/`.
     pub fn new(
+        server: &ApiServer,
         config: &NodeConfig,
         name: &str,
-        variable: impl Fn(&str) -> Option<String>,
+        host_root: Option<PathBuf>,
     ) -> Result<Self, NodeError> {
-        let plain =
-            |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || matches!(b, b'-' | b'.');
-        if name.is_empty() || name.len() > 253 || !name.bytes().all(plain) || name.starts_with('.')
-        {
+        if !is_subdomain(name) {
             return Err(NodeError::Name(name.chars().take(80).collect()));
         }
-        let server = match &config.server {
-            Some(server) => server.trim_end_matches('/').to_owned(),
-            None => in_cluster(variable).ok_or(NodeError::NoServer)?,
-        };
-        let url = format!("{server}/api/v1/nodes/{name}");
-        let url = url.parse().map_err(|_| NodeError::NoServer)?;
-        let account = |file: &str| PathBuf::from(SERVICE_ACCOUNT).join(file);
-        let token = config.token_file.clone().unwrap_or_else(|| account("token"));
-        let ca = config.ca_file.clone().unwrap_or_else(|| account("ca.crt"));
-        Ok(Self { url, endpoint: Endpoint::new(Some(token), Some(ca)), known: None })
+        let published = Published { host_root, found: None, applied: None, taken: BTreeSet::new() };
+        Ok(Self {
+            name: name.to_owned(),
+            url: server.url(&format!("/api/v1/nodes/{name}"))?,
+            endpoint: server.endpoint(),
+            taint: config.taint,
+            labels: config.labels.then_some(published),
+            known: None,
+        })
     }
 
-    /// What the node says now, so that a restart of ours is no transition.
-    async fn look(&mut self) -> Result<Option<Known>, ReportError> {
+    async fn get(&mut self) -> Result<NodeObject, EndpointError> {
         let bytes = self.endpoint.call(Method::GET, &self.url, None).await?;
-        let node: NodeObject = serde_json::from_slice(&bytes)
-            .map_err(|source| ReportError::Malformed { url: self.url.to_string(), source })?;
-        let ours = node.status.conditions.into_iter().find(|condition| condition.kind == CONDITION);
-        Ok(ours.and_then(|condition| {
-            let since = condition.last_transition_time?.parse().ok()?;
-            Some(Known { status: condition.status, since })
-        }))
+        self.read(&bytes)
+    }
+
+    async fn patch(
+        &mut self,
+        url: &Url,
+        kind: &'static str,
+        patch: &Value,
+    ) -> Result<NodeObject, EndpointError> {
+        let body = Some((kind, patch.to_string().into_bytes()));
+        let bytes = self.endpoint.call(Method::PATCH, url, body).await?;
+        self.read(&bytes)
+    }
+
+    fn read(&self, bytes: &[u8]) -> Result<NodeObject, EndpointError> {
+        serde_json::from_slice(bytes)
+            .map_err(|source| EndpointError::Malformed { url: self.url.to_string(), source })
+    }
+
+    /// Tells the conditions. What comes back is the node as it is then.
+    async fn tell(&mut self, report: &StatusReport) -> Result<NodeObject, EndpointError> {
+        let known = match self.known.take() {
+            Some(known) => known,
+            // What the node says now, so that a restart of ours is no transition.
+            None => self.get().await?.known(),
+        };
+        let (patch, known) = conditions::patch(&report.status, &known, Timestamp::now());
+        let mut url = self.url.clone();
+        url.set_path(&format!("{}/status", url.path()));
+        // Should it fail, the node may have been made anew meanwhile: it is looked at again.
+        let node = self.patch(&url, STRATEGIC, &patch).await?;
+        self.known = Some(known);
+        Ok(node)
+    }
+
+    /// Sets the taint or takes it away. The version makes it a change of the very list that was read.
+    async fn set_taint(&mut self, mut node: NodeObject, wanted: bool) -> Result<(), EndpointError> {
+        let mut tries = 0;
+        loop {
+            let Some(taints) = taint::change(&node.spec.taints, wanted) else { return Ok(()) };
+            let version = &node.metadata.resource_version;
+            let patch =
+                json!({ "metadata": { "resourceVersion": version }, "spec": { "taints": taints } });
+            let url = self.url.clone();
+            match self.patch(&url, MERGE, &patch).await {
+                Ok(_) => {
+                    tracing::info!(node = self.name, taint = TAINT, set = wanted, "taint changed");
+                    return Ok(());
+                }
+                Err(error) if error.status() == Some(StatusCode::CONFLICT) && tries < TRIES => {
+                    tries += 1;
+                    node = self.get().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Publishes what this machine is, where that changed or somebody took it away.
+    async fn publish(&mut self, node: &NodeObject) -> Result<(), EndpointError> {
+        let Some(published) = &mut self.labels else { return Ok(()) };
+        let Some(found) = published.look().await else { return Ok(()) };
+        let there = |name: &String, value: &String| node.metadata.labels.get(name) == Some(value);
+        let all_there =
+            found.iter().all(|(name, value)| published.taken.contains(name) || there(name, value));
+        if published.applied.as_ref() == Some(&found) && all_there {
+            return Ok(());
+        }
+        let mut url = self.url.clone();
+        url.query_pairs_mut().append_pair("fieldManager", labels::MANAGER);
+        // Begun without any: others may have let go of what was theirs.
+        let mut taken = BTreeSet::new();
+        loop {
+            let patch = labels::patch(&self.name, &found, &taken);
+            let Err(error) = self.patch(&url, APPLY, &patch).await else { break };
+            let before = taken.len();
+            if let EndpointError::Refused { status: StatusCode::CONFLICT, body, .. } = &error {
+                let conflicts = labels::conflicts(body);
+                taken.extend(conflicts.into_iter().filter(|name| found.contains_key(name)));
+            }
+            if taken.len() == before {
+                return Err(error);
+            }
+        }
+        if let Some(published) = &mut self.labels {
+            if !taken.is_empty() && published.taken != taken {
+                tracing::warn!(
+                    node = self.name, labels = ?taken,
+                    "somebody else gives these labels other values; they are left to them"
+                );
+            }
+            tracing::info!(
+                node = self.name,
+                labels = found.len() - taken.len(),
+                "labels published"
+            );
+            published.taken = taken;
+            published.applied = Some(found);
+        }
+        Ok(())
     }
 }
 
-fn in_cluster(variable: impl Fn(&str) -> Option<String>) -> Option<String> {
-    let host = variable("KUBERNETES_SERVICE_HOST")?;
-    let port = variable("KUBERNETES_SERVICE_PORT").unwrap_or_else(|| "443".to_owned());
-    // An IPv6 address needs its brackets in a URL.
-    let host = if host.contains(':') { format!("[{host}]") } else { host };
-    Some(format!("https://{host}:{port}"))
+impl Published {
+    /// What this machine is, looked at anew from time to time; none before it could be looked at.
+    async fn look(&mut self) -> Option<BTreeMap<String, String>> {
+        if let Some((found, at)) = &self.found
+            && at.elapsed() < LOOK_AT_FACTS
+        {
+            return Some(found.clone());
+        }
+        let root = self.host_root.clone();
+        let looked = tokio::task::spawn_blocking(move || match &root {
+            None => Facts::here(&Wanted::everything()),
+            Some(root) => Facts::at(root, &Wanted::everything()),
+        });
+        match looked.await {
+            Ok(Ok(facts)) => {
+                let found = labels::ours(facts.node_labels());
+                self.found = Some((found, Instant::now()));
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(error = chain(&error), "what this machine is cannot be looked at");
+            }
+            // Its own message has told why.
+            Err(_) => {}
+        }
+        self.found.as_ref().map(|(found, _)| found.clone())
+    }
 }
 
 /// As much of a node as we look at.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 struct NodeObject {
+    #[serde(default)]
+    metadata: NodeMetadata,
+    #[serde(default)]
+    spec: NodeSpec,
     #[serde(default)]
     status: NodeStatus,
 }
 
-#[derive(Deserialize, Default)]
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase")]
+struct NodeMetadata {
+    #[serde(default)]
+    resource_version: String,
+    #[serde(default)]
+    labels: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+struct NodeSpec {
+    #[serde(default)]
+    taints: Vec<Value>,
+}
+
+#[derive(Debug, Deserialize, Default)]
 struct NodeStatus {
     #[serde(default)]
     conditions: Vec<Condition>,
 }
 
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Condition {
     #[serde(rename = "type")]
     kind: String,
     status: String,
-    #[serde(default, rename = "lastTransitionTime")]
+    #[serde(default)]
     last_transition_time: Option<String>,
 }
 
-/// The condition that a report makes, and what to remember of it.
-fn condition(report: &StatusReport, known: Option<&Known>, now: Timestamp) -> (Value, Known) {
-    let degraded = &report.status.degraded;
-    let status = if degraded.is_empty() { "False" } else { "True" };
-    let (reason, message) = match degraded.first() {
-        None => ("AgentHealthy".to_owned(), "new instances can start".to_owned()),
-        Some(first) => {
-            let texts: Vec<_> = degraded.iter().map(|d| d.message.as_str()).collect();
-            (camel(first.reason.as_str()), texts.join("; "))
-        }
-    };
-    let since = known.filter(|known| known.status == status).map_or(now, |known| known.since);
-    let message: String = message.chars().take(MAX_MESSAGE).collect();
-    // The API server keeps whole seconds and refuses others.
-    let seconds = |time: Timestamp| time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-    let patch = json!({ "status": { "conditions": [{
-        "type": CONDITION,
-        "status": status,
-        "reason": reason,
-        "message": message,
-        "lastHeartbeatTime": seconds(now),
-        "lastTransitionTime": seconds(since),
-    }]}});
-    (patch, Known { status: status.to_owned(), since })
-}
-
-/// `disk_full` -> `DiskFull`, as reasons of conditions are written.
-fn camel(word: &str) -> String {
-    word.split('_')
-        .flat_map(|part| {
-            let mut letters = part.chars();
-            letters.next().map(|c| c.to_ascii_uppercase()).into_iter().chain(letters)
-        })
-        .collect()
+impl NodeObject {
+    fn known(&self) -> conditions::Known {
+        let ours = |kind: &'static str| {
+            let condition = self.status.conditions.iter().find(|one| one.kind == kind)?;
+            let since = condition.last_transition_time.as_ref()?.parse().ok()?;
+            Some((kind, (condition.status.clone(), since)))
+        };
+        [DEGRADED, PRESSURE].into_iter().filter_map(ours).collect()
+    }
 }
 
 impl Target for Node {
     const KIND: ReportTarget = ReportTarget::Node;
 
-    async fn send(&mut self, report: &StatusReport) -> Result<(), ReportError> {
-        if self.known.is_none() {
-            self.known = self.look().await?;
+    async fn send(&mut self, report: &StatusReport) -> Result<(), EndpointError> {
+        let node = self.tell(report).await?;
+        // Neither keeps the other from being written.
+        let published = self.publish(&node).await;
+        let tainted = match self.taint {
+            true => self.set_taint(node, report.status.cache_pressure).await,
+            false => Ok(()),
+        };
+        tainted.and(published)
+    }
+
+    /// A node whose agent is gone is not kept from pods by what nobody looks at any more.
+    async fn end(&mut self) -> Result<(), EndpointError> {
+        if !self.taint {
+            return Ok(());
         }
-        let (patch, known) = condition(report, self.known.as_ref(), Timestamp::now());
-        let mut url = self.url.clone();
-        url.set_path(&format!("{}/status", url.path()));
-        let body = Some(("application/strategic-merge-patch+json", patch.to_string().into_bytes()));
-        match self.endpoint.call(Method::PATCH, &url, body).await {
-            Ok(_) => {
-                self.known = Some(known);
-                Ok(())
-            }
-            Err(error) => {
-                // The node may have been made anew meanwhile: look again.
-                self.known = None;
-                Err(error)
-            }
-        }
+        let node = self.get().await?;
+        self.set_taint(node, false).await
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::tests::report;
-
-    fn at(text: &str) -> Timestamp {
-        text.parse().unwrap()
-    }
 
     #[test]
-    fn the_time_of_a_transition_changes_with_the_status_alone() {
-        let (patch, known) = condition(&report(None), None, at("2026-01-01T00:00:00.5Z"));
-        let first = &patch["status"]["conditions"][0];
-        assert_eq!(first["status"], "False");
-        assert_eq!(first["reason"], "AgentHealthy");
-        assert_eq!(first["lastTransitionTime"], "2026-01-01T00:00:00Z");
-        let (patch, known) = condition(&report(None), Some(&known), at("2026-01-01T01:00:00Z"));
-        let second = &patch["status"]["conditions"][0];
-        assert_eq!(second["lastHeartbeatTime"], "2026-01-01T01:00:00Z");
-        assert_eq!(second["lastTransitionTime"], "2026-01-01T00:00:00Z");
-        let full = report(Some("no room"));
-        let (patch, known) = condition(&full, Some(&known), at("2026-01-01T02:00:00Z"));
-        let third = &patch["status"]["conditions"][0];
-        assert_eq!((&third["status"], &third["reason"]), (&json!("True"), &json!("DiskFull")));
-        assert_eq!(third["message"], "no room");
-        assert_eq!(known.since, at("2026-01-01T02:00:00Z"));
-    }
-
-    #[test]
-    fn a_pod_finds_its_api_server_and_a_name_cannot_lead_elsewhere() {
-        let pod = |host: &'static str| {
-            move |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| host.to_owned())
-        };
-        let node = Node::new(&NodeConfig::default(), "node-1", pod("10.0.0.1")).unwrap();
+    fn a_name_cannot_lead_elsewhere() {
+        let config = NodeConfig::default();
+        let pod = |name: &str| (name == "KUBERNETES_SERVICE_HOST").then(|| "10.0.0.1".to_owned());
+        let server = ApiServer::new(&config, pod).unwrap();
+        let node = Node::new(&server, &config, "node-1", None).unwrap();
         assert_eq!(node.url.as_str(), "https://10.0.0.1/api/v1/nodes/node-1");
-        let node = Node::new(&NodeConfig::default(), "node-1", pod("fd00::1")).unwrap();
-        assert_eq!(node.url.as_str(), "https://[fd00::1]/api/v1/nodes/node-1");
-        assert!(matches!(
-            Node::new(&NodeConfig::default(), "n", |_| None),
-            Err(NodeError::NoServer)
-        ));
-        for bad in ["", "..", "a/b", "a?b", "A"] {
-            let named = Node::new(&NodeConfig::default(), bad, pod("10.0.0.1"));
+        for bad in ["", "..", "a/b", "a?b", "A", "a..b", "-a", "a."] {
+            let named = Node::new(&server, &config, bad, None);
             assert!(matches!(named, Err(NodeError::Name(_))), "{bad}");
         }
     }

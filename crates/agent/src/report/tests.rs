@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::api::{Degradation, Status};
+use crate::api_server::ApiServer;
 use crate::config::{NodeConfig, ReportConfig};
 use crate::reason::Reason;
 
@@ -32,6 +33,8 @@ pub(super) fn report(full: Option<&str>) -> StatusReport {
             time: Timestamp::UNIX_EPOCH,
             ready: true,
             degraded: degraded.into_iter().collect(),
+            cache_pressure: false,
+            prefetch: None,
             pools: BTreeMap::new(),
             instances: BTreeMap::new(),
         },
@@ -111,6 +114,25 @@ async fn asked(
     response
 }
 
+fn node(config: &NodeConfig) -> Node {
+    let server = ApiServer::new(config, |_| None).unwrap();
+    Node::new(&server, config, "node-1", None).unwrap()
+}
+
+/// A token and a certificate, as a pod has them.
+fn account(dir: &std::path::Path, server: &str) -> NodeConfig {
+    let (token_file, ca_file) = (dir.join("token"), dir.join("ca.crt"));
+    std::fs::write(&token_file, "t").unwrap();
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&ca_file, made.cert.pem()).unwrap();
+    NodeConfig {
+        server: Some(server.to_owned()),
+        token_file: Some(token_file),
+        ca_file: Some(ca_file),
+        ..NodeConfig::default()
+    }
+}
+
 fn start<T: Target + 'static>(
     target: T,
     source: &Arc<Set>,
@@ -180,7 +202,7 @@ async fn a_node_s_condition_is_patched_and_nothing_else() {
             200,
             json!({ "kind": "Node", "status": { "conditions": [
                 { "type": "Ready", "status": "True" },
-                { "type": CONDITION, "status": "False",
+                { "type": DEGRADED, "status": "False",
                   "lastTransitionTime": "2026-01-01T00:00:00Z" },
             ]}}),
         ),
@@ -189,30 +211,133 @@ async fn a_node_s_condition_is_patched_and_nothing_else() {
     });
     let (url, mut asked) = server(answer).await;
     let dir = tempfile::tempdir().unwrap();
-    let (token_file, ca_file) = (dir.path().join("token"), dir.path().join("ca.crt"));
-    std::fs::write(&token_file, "t").unwrap();
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
-    std::fs::write(&ca_file, made.cert.pem()).unwrap();
-    let config = NodeConfig {
-        server: Some(format!("{url}/")),
-        token_file: Some(token_file),
-        ca_file: Some(ca_file),
-    };
+    let config = account(dir.path(), &format!("{url}/"));
     let source = Set::new();
-    let (_, _guard) = start(Node::new(&config, "node-1", |_| None).unwrap(), &source);
+    let (_, _guard) = start(node(&config), &source);
     assert_eq!(asked.recv().await.unwrap().line, "GET /api/v1/nodes/node-1");
     let patch = asked.recv().await.unwrap();
     assert_eq!(patch.line, "PATCH /api/v1/nodes/node-1/status");
     assert_eq!(patch.kind.as_deref(), Some("application/strategic-merge-patch+json"));
     assert_eq!(patch.token.as_deref(), Some("Bearer t"));
     let conditions = patch.body["status"]["conditions"].as_array().unwrap();
-    assert_eq!(conditions.len(), 1);
-    assert_eq!(conditions[0]["type"], CONDITION);
+    assert_eq!(conditions.len(), 2);
+    assert_eq!(
+        (&conditions[0]["type"], &conditions[1]["type"]),
+        (&json!(DEGRADED), &json!(PRESSURE))
+    );
     assert_eq!(conditions[0]["lastTransitionTime"], "2026-01-01T00:00:00Z", "no transition");
     source.set(Some("no room"));
     let patch = asked.recv().await.unwrap();
     assert_eq!(patch.body["status"]["conditions"][0]["status"], "True");
     assert_ne!(patch.body["status"]["conditions"][0]["lastTransitionTime"], "2026-01-01T00:00:00Z");
+}
+
+/// A node with a taint of somebody else, at a version that the second patch of its spec finds.
+fn tainted(version: &str) -> Value {
+    json!({
+        "kind": "Node",
+        "metadata": { "name": "node-1", "resourceVersion": version, "labels": {} },
+        "spec": { "taints": [{ "key": "theirs", "effect": "NoExecute", "timeAdded": "x" }] },
+    })
+}
+
+#[tokio::test]
+async fn a_taint_is_set_on_the_list_that_was_read_and_taken_back_at_the_end() {
+    let patches = Mutex::new(0);
+    let answer = Arc::new(move |asked: &Asked| match asked.line.as_str() {
+        "PATCH /api/v1/nodes/node-1" => {
+            let mut patches = patches.lock().unwrap();
+            *patches += 1;
+            // Somebody else was quicker.
+            let conflict = json!({ "kind": "Status", "code": 409, "reason": "Conflict" });
+            if *patches == 1 { (409, conflict) } else { (200, tainted("3")) }
+        }
+        "GET /api/v1/nodes/node-1" => (200, tainted("2")),
+        _ => (200, tainted("1")),
+    });
+    let (url, mut asked) = server(answer).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = NodeConfig { taint: true, ..account(dir.path(), &url) };
+    let mut node = node(&config);
+    let mut full = report(Some("no room"));
+    full.status.cache_pressure = true;
+    node.send(&full).await.unwrap();
+    let lines = ["GET ", "PATCH", "PATCH", "GET ", "PATCH"];
+    let mut all = Vec::new();
+    for line in lines {
+        let one = asked.recv().await.unwrap();
+        assert!(one.line.starts_with(line), "{one:?}");
+        all.push(one);
+    }
+    for (patch, version) in [(&all[2], "1"), (&all[4], "2")] {
+        assert_eq!(patch.line, "PATCH /api/v1/nodes/node-1");
+        assert_eq!(patch.kind.as_deref(), Some("application/merge-patch+json"));
+        assert_eq!(patch.body["metadata"], json!({ "resourceVersion": version }));
+        let taints = patch.body["spec"]["taints"].as_array().unwrap();
+        assert_eq!(taints[0], json!({ "key": "theirs", "effect": "NoExecute", "timeAdded": "x" }));
+        assert_eq!(taints[1], json!({ "key": TAINT, "effect": "NoSchedule" }));
+    }
+    // Nothing of ours is on it, so nothing is written at the end.
+    node.end().await.unwrap();
+    assert_eq!(asked.recv().await.unwrap().line, "GET /api/v1/nodes/node-1");
+    assert!(asked.try_recv().is_err());
+}
+
+#[tokio::test]
+async fn a_node_that_others_write_without_end_is_given_up_for_now() {
+    let answer = Arc::new(|asked: &Asked| match asked.line.as_str() {
+        "PATCH /api/v1/nodes/node-1" => (409, json!({ "kind": "Status", "code": 409 })),
+        _ => (200, tainted("1")),
+    });
+    let (url, _asked) = server(answer).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = NodeConfig { taint: true, ..account(dir.path(), &url) };
+    let mut full = report(Some("no room"));
+    full.status.cache_pressure = true;
+    let error = node(&config).send(&full).await.unwrap_err();
+    assert_eq!(error.status(), Some(http::StatusCode::CONFLICT), "{error}");
+}
+
+#[tokio::test]
+async fn labels_that_another_gives_are_left_out_and_the_rest_is_applied_once() {
+    let first = Arc::new(Mutex::new(None::<String>));
+    let answer = {
+        let first = Arc::clone(&first);
+        Arc::new(move |asked: &Asked| {
+            let labels = asked.body["metadata"]["labels"].as_object();
+            let Some(labels) = labels.filter(|_| asked.line.starts_with("PATCH")) else {
+                return (200, tainted("1"));
+            };
+            let mut first = first.lock().unwrap();
+            let Some(taken) = &*first else {
+                let name = labels.keys().next().unwrap().clone();
+                let field = format!(".metadata.labels.{name}");
+                *first = Some(name);
+                return (
+                    409,
+                    json!({ "code": 409, "details": { "causes": [{ "field": field }] } }),
+                );
+            };
+            assert!(!labels.contains_key(taken));
+            let mut node = tainted("2");
+            node["metadata"]["labels"] = json!(labels);
+            (200, node)
+        })
+    };
+    let (url, mut asked) = server(answer).await;
+    let dir = tempfile::tempdir().unwrap();
+    let config = NodeConfig { labels: true, ..account(dir.path(), &url) };
+    node(&config).send(&report(None)).await.unwrap();
+    let mut applied = Vec::new();
+    while let Ok(one) = asked.try_recv() {
+        applied.extend((one.line == "PATCH /api/v1/nodes/node-1").then_some(one));
+    }
+    assert_eq!(applied.len(), 2);
+    for one in &applied {
+        assert_eq!(one.kind.as_deref(), Some("application/apply-patch+yaml"));
+        assert_eq!(one.body["kind"], "Node");
+        assert!(one.body.get("spec").is_none() && one.body.get("status").is_none());
+    }
 }
 
 #[tokio::test]
@@ -235,10 +360,4 @@ async fn a_refusal_says_what_the_server_said_and_never_the_token() {
     std::fs::remove_file(&token_file).unwrap();
     let error = chain(&target.send(&report(None)).await.unwrap_err());
     assert!(error.contains("token"), "{error}");
-}
-
-#[test]
-fn waits_double_to_a_minute() {
-    let seconds: Vec<_> = [1, 2, 3, 6, 7, 1000, u32::MAX].map(|n| wait(n).as_secs()).into();
-    assert_eq!(seconds, [1, 2, 4, 32, 60, 60, 60]);
 }

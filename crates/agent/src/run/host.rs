@@ -1,15 +1,15 @@
 //! The agent as the API and the reports see it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use http::StatusCode;
 use jiff::Timestamp;
-use portolan_core::HostPlatform;
+use portolan_core::{Digest, HostPlatform};
 use portolan_rootdisk::meta::ROOTDISK_FORMAT_VERSION;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +25,9 @@ use crate::id::InstanceId;
 use crate::image::ResolvedImage;
 use crate::instances::{DeleteError, Instances, PutError};
 use crate::metrics::{Metrics, Pool, PoolUse};
-use crate::pressure::Pressure;
+use crate::pressure::{Pressure, Settling};
 use crate::reason::Reason;
+use crate::releases::{Cache, Releases};
 use crate::report::Source;
 use crate::server::{ApiError, Host};
 use crate::spec::WorkloadSpec;
@@ -45,6 +46,7 @@ pub(super) struct Agent {
     metrics: Arc<Metrics>,
     volumes: PathBuf,
     high_water: Percent,
+    settle: Duration,
     node: String,
     platform: String,
     started_at: Timestamp,
@@ -52,6 +54,10 @@ pub(super) struct Agent {
     pool: Mutex<Option<PoolUse>>,
     /// What was wrong at the last look.
     wrong: Mutex<Vec<Reason>>,
+    /// What schedulers are told of the cache.
+    cache_pressure: Mutex<Settling>,
+    /// Where they are followed.
+    releases: Option<Arc<Releases>>,
     /// Of the instances, and of what is wrong.
     changes: watch::Sender<u64>,
 }
@@ -72,12 +78,20 @@ impl Agent {
             instances,
             metrics,
             high_water: config.cache.high_water_percent,
+            settle: config.cache.settle.0,
             node,
             platform: platform.platform.to_string(),
             started_at: Timestamp::now(),
             pool: Mutex::default(),
             wrong: Mutex::default(),
+            cache_pressure: Mutex::default(),
+            releases: None,
         }
+    }
+
+    /// The same, told of the Releases that are fetched for it.
+    pub(super) fn following(self, releases: Option<Arc<Releases>>) -> Self {
+        Self { releases, ..self }
     }
 
     /// Looks at the disks until `shutdown`, counts what is seen and says what changed. None of it
@@ -105,7 +119,12 @@ impl Agent {
             }
             Err(error) => tracing::warn!(%error, "the scratch disks cannot be looked at"),
         }
-        let degraded = self.degraded(self.artifacts.update_metrics());
+        let cache = self.artifacts.update_metrics();
+        let (told, tell) = {
+            let mut settling = self.cache_pressure();
+            (settling.told(), settling.next(cache.degraded, Instant::now(), self.settle))
+        };
+        let degraded = self.degraded(cache);
         self.metrics.set_degraded(!degraded.is_empty());
         // Reasons alone: free bytes, which the messages name, are not worth telling at once.
         let wrong: Vec<Reason> = degraded.iter().map(|one| one.reason).collect();
@@ -113,13 +132,17 @@ impl Agent {
             &mut *self.wrong.lock().unwrap_or_else(PoisonError::into_inner),
             wrong.clone(),
         );
-        if before != wrong {
+        if before != wrong || told != tell {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
 
     fn pool(&self) -> Option<PoolUse> {
         *self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn cache_pressure(&self) -> MutexGuard<'_, Settling> {
+        self.cache_pressure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn degraded(&self, cache: Pressure) -> Vec<Degradation> {
@@ -144,6 +167,25 @@ impl Source for Agent {
 
     fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+}
+
+/// The very path of `POST /v1/prefetch`.
+impl Cache for Agent {
+    fn fetch<'a>(
+        &'a self,
+        image: &'a ResolvedImage,
+        cancel: &'a CancellationToken,
+    ) -> BoxFuture<'a, PrefetchOutcome> {
+        Host::prefetch(self, image, cancel)
+    }
+
+    fn cached(&self, of: &mut dyn Iterator<Item = Digest>) -> BTreeSet<Digest> {
+        of.filter(|digest| self.artifacts.has(digest)).collect()
+    }
+
+    fn is_full(&self) -> bool {
+        self.cache_pressure().told() || self.artifacts.pressure().degraded
     }
 }
 
@@ -249,6 +291,8 @@ impl Host for Agent {
             // at in the first second after.
             ready: volumes.is_some(),
             degraded: self.degraded(pressure),
+            cache_pressure: self.cache_pressure().told(),
+            prefetch: self.releases.as_ref().map(|releases| releases.status()),
             pools,
             instances: self.instances.phases(),
         }

@@ -13,16 +13,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use portolan_core::HostPlatform;
 use portolan_host::{Host, OpenRootError, PlatformError};
 use portolan_registry::serving::{self, Limits, Listener, Tls, TlsError};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::api_server::{ApiServer, NoServer};
 use crate::artifacts::{self, Artifacts};
 use crate::config::{Config, ReportConfig};
 use crate::instances::{self, Instances};
 use crate::metrics::Metrics;
+use crate::releases::{Cache, Following, Releases};
 use crate::report::{self, ControlPlane, Node, NodeError, Source};
 use crate::server::{self, App, SocketError, UnixSocket};
 use crate::vmm::Vmm;
@@ -72,6 +75,9 @@ pub enum RunError {
         #[source]
         source: io::Error,
     },
+    /// Nobody says where the cluster is.
+    #[error("cannot speak to the cluster")]
+    Cluster(#[from] NoServer),
     /// The node cannot be told.
     #[error("cannot report to the Kubernetes node")]
     Node(#[from] NodeError),
@@ -82,9 +88,7 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     let metrics = Arc::new(Metrics::new());
     let platform = Host::here()?.platform()?;
     let node_name = node_name(&config.report);
-    let node = config.report.node.as_ref();
-    let environment = |name: &str| std::env::var(name).ok();
-    let node = node.map(|node| Node::new(node, &node_name, environment)).transpose()?;
+    let cluster = Cluster::of(&config, &node_name, &platform)?;
     let network = match config.api.network() {
         None => None,
         Some((address, files)) => {
@@ -102,6 +106,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
         }
     };
 
+    let health = match config.health {
+        None => None,
+        Some(address) => Some(listen("health and metrics", address, None).await?),
+    };
+
     let artifacts = Artifacts::open(&config, Arc::clone(&metrics), platform.clone())?;
     let places = paths::Paths::new(&config.root);
     let vmm = Vmm::new(config.vmm.clone(), config.guest.clone(), &places.tmp());
@@ -116,20 +125,27 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     }
     // Before the first machine is started: who cannot be asked must not begin anything.
     let socket = UnixSocket::bind(&socket, mode).await?;
-    let agent = Arc::new(Agent::new(
+    let releases = cluster.following.is_some();
+    let releases = releases.then(|| Releases::new(config.prefetch.clone(), Arc::clone(&metrics)));
+    let agent = Agent::new(
         &config,
         artifacts.clone(),
         instances.clone(),
         platform,
         node_name,
         Arc::clone(&metrics),
-    ));
+    );
+    let agent = Arc::new(agent.following(releases.clone()));
     instances.run();
 
     let mut tasks = JoinSet::new();
     let limits = Limits { shutdown_timeout: SHUTDOWN, ..Limits::default() };
     let app = App::new(Arc::clone(&agent) as _, Arc::clone(&metrics), shutdown.clone());
-    let router = server::router(app);
+    let router = server::router(app.clone());
+    if let Some(listener) = health {
+        let router = server::health_router(app);
+        tasks.spawn(serve(listener, router, limits.clone(), shutdown.clone()));
+    }
     if let Some(listener) = network {
         tasks.spawn(serve(listener, router.clone(), limits.clone(), shutdown.clone()));
     }
@@ -141,7 +157,11 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
         async move { artifacts.maintain(&shutdown).await }
     });
     tasks.spawn(Arc::clone(&agent).watch(shutdown.clone()));
-    report(&mut tasks, &config.report, node, &agent, &metrics, &shutdown);
+    report(&mut tasks, &config.report, cluster.node, &agent, &metrics, &shutdown);
+    if let (Some(releases), Some(following)) = (releases, cluster.following) {
+        let cache = Arc::clone(&agent) as Arc<dyn Cache>;
+        tasks.spawn(releases.run(following, cache, shutdown.clone()));
+    }
 
     notify::ready(&config.socket());
     socket.serve(router, limits, shutdown).await;
@@ -149,6 +169,29 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     artifacts.flush();
     tracing::info!("ended; machines go on");
     Ok(())
+}
+
+/// What an agent has to do with the cluster that its host is a node of.
+struct Cluster {
+    node: Option<Node>,
+    following: Option<Following>,
+}
+
+impl Cluster {
+    fn of(config: &Config, node_name: &str, platform: &HostPlatform) -> Result<Self, RunError> {
+        let report = config.report.node.as_ref();
+        if report.is_none() && !config.prefetch.releases {
+            return Ok(Self { node: None, following: None });
+        }
+        let environment = |name: &str| std::env::var(name).ok();
+        let server = ApiServer::new(&report.cloned().unwrap_or_default(), environment)?;
+        let host_root = &config.compatibility.host_root;
+        let node = report.map(|report| Node::new(&server, report, node_name, host_root.clone()));
+        let following = config.prefetch.releases.then_some(&config.prefetch);
+        let following =
+            following.map(|prefetch| Following::new(&server, prefetch, platform.clone()));
+        Ok(Self { node: node.transpose()?, following: following.transpose()? })
+    }
 }
 
 /// A listener on the network, which says where it is.

@@ -2,14 +2,12 @@
 
 use axum::response::Response;
 use http::StatusCode;
+use portolan_registry::serving::program::OPENMETRICS;
 use serde_json::json;
 
 use super::call::{Call, json, typed};
 use super::{ApiError, App};
 use crate::openapi;
-
-/// The form that prometheus-client writes.
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The process answers.
 pub(super) async fn healthz(_: App, _: Call) -> Result<Response, ApiError> {

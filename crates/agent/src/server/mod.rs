@@ -86,6 +86,17 @@ pub fn router(app: App) -> Router {
     Router::new().fallback(handle).with_state(app)
 }
 
+/// How the agent is, for whoever asks, and nothing else: for probes and for who scrapes.
+pub fn health_router(app: App) -> Router {
+    async fn only_health(State(app): State<App>, request: Request) -> Response {
+        match request.uri().path() {
+            "/healthz" | "/readyz" | "/metrics" => handle(State(app), request).await,
+            _ => ApiError::unknown_path().into_response(),
+        }
+    }
+    Router::new().fallback(only_health).with_state(app)
+}
+
 /// Every call: what does it want, may it, what came of it.
 async fn handle(State(app): State<App>, request: Request) -> Response {
     let started = Instant::now();

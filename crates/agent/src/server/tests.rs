@@ -152,6 +152,8 @@ impl Host for Plain {
             time: Timestamp::UNIX_EPOCH,
             ready: self.ready,
             degraded: Vec::new(),
+            cache_pressure: false,
+            prefetch: None,
             pools: BTreeMap::new(),
             instances: BTreeMap::new(),
         }
@@ -208,6 +210,30 @@ async fn an_instance_is_put_again_looked_at_listed_and_deleted() {
     assert_eq!(api.call("DELETE", "/v1/instances/web-1", None).await.0, 204, "again");
     let (status, body) = api.call("GET", "/v1/instances/web-1", None).await;
     assert_eq!((status, &body["reason"]), (404, &json!("not_found")));
+}
+
+#[tokio::test]
+async fn health_and_metrics_are_all_that_is_answered_in_the_clear() {
+    let app =
+        App::new(Arc::new(Plain::default()), Arc::new(Metrics::new()), CancellationToken::new());
+    let service = TowerToHyperService::new(health_router(app));
+    for (method, path, expected) in [
+        ("GET", "/healthz", 200),
+        ("GET", "/readyz", 200),
+        ("GET", "/metrics", 200),
+        ("POST", "/metrics", 405),
+        ("GET", "/v1/status", 404),
+        ("GET", "/v1/instances", 404),
+        ("PUT", "/v1/instances/a", 404),
+        ("POST", "/v1/prefetch", 404),
+        ("GET", "/openapi.json", 404),
+        ("GET", "/healthz/../v1/status", 404),
+        ("GET", "//metrics", 404),
+    ] {
+        let request = http::Request::builder().method(method).uri(path);
+        let response = service.call(request.body(Body::from(spec().to_string())).unwrap()).await;
+        assert_eq!(response.unwrap().status().as_u16(), expected, "{method} {path}");
+    }
 }
 
 #[tokio::test]

@@ -206,10 +206,10 @@ impl Vmm {
         let ready = async {
             let guest = self.guest().await.map_err(LaunchError::Guest)?;
             let accel = match kind {
-                Kind::Firecracker => None,
-                Kind::Qemu if !cfg!(target_arch = "x86_64") => {
+                kind if !Kind::on(std::env::consts::ARCH).contains(&kind) => {
                     return Err(LaunchError::Architecture);
                 }
+                Kind::Firecracker => None,
                 Kind::Qemu => Some(self.accel(guest, &program).await),
             };
             Ok((guest, accel))

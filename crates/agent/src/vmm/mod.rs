@@ -107,7 +107,16 @@ impl Kind {
         find_program(self.program().as_ref(), path).is_some()
     }
 
-    fn program(self) -> &'static str {
+    /// Every kind that runs machines on hosts of an architecture, as `std::env::consts::ARCH` calls it.
+    pub fn on(architecture: &str) -> &'static [Self] {
+        match architecture {
+            "x86_64" => &[Self::Firecracker, Self::Qemu],
+            _ => &[Self::Firecracker],
+        }
+    }
+
+    /// What its program is called.
+    pub fn program(self) -> &'static str {
         match self {
             Self::Firecracker => "firecracker",
             Self::Qemu => "qemu-system-x86_64",

@@ -11,7 +11,7 @@ use portolan_registry::images::Place;
 
 use crate::harness::{Yard, chain, resolved_at, small};
 use crate::support::embedded::Embedded;
-use crate::support::fault::REPOSITORY;
+use crate::support::fault::{Answer, Fault, FaultServer, REPOSITORY};
 use crate::support::image::Image;
 use crate::support::scenarios::{client, seed};
 
@@ -79,6 +79,23 @@ async fn an_image_without_an_artifact_starts_and_a_broken_one_does_not() {
     attached(&server, &broken, "{}").await;
     let wanted = resolved_at(&server.host(), broken.top.digest);
     berth.refused(&wanted, Reason::HostIncompatible, &["not valid"]).await;
+}
+
+/// A gateway's page is no word that the image needs nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_whose_needs_a_web_page_hides_is_not_started() {
+    let image = small(1);
+    let server = FaultServer::holding(&image);
+    let wanted = resolved_at(&server.host(), image.top.digest);
+    let hosts = tempfile::tempdir().unwrap();
+    let page = Answer::new(200, "<html>").header("content-type", "text/html");
+    let path = format!("/referrers/{}", image.top.digest);
+    server.script("GET", path, vec![Fault::Answer(page)]);
+    let berth = yard(CompatibilityMode::Enforce, hosts.path(), Some("6.1.0")).open();
+    let words = ["could not be found out", "text/html"];
+    berth.refused(&wanted, Reason::HostIncompatible, &words).await;
+    // Nothing of it is kept: the truth is that nothing is attached.
+    berth.acquire("i", &wanted).await;
 }
 
 /// A disk that is cached, and a registry that is gone: what was asked just before still counts.

@@ -170,8 +170,8 @@ impl Yard {
         let mut config = Config { root, ..Config::default() };
         config.cache.target_percent = Percent::new(100);
         config.cache.high_water_percent = Percent::new(100);
-        config.pull.registries = Some(registries);
-        config.pull.credentials = Some(credentials);
+        config.registries = Some(registries);
+        config.credentials = Some(credentials);
         config.pull.retries = 1;
         config.pull.backoff = Span(Duration::from_millis(20));
         config.pull.timeout = Span::seconds(30);
@@ -200,7 +200,7 @@ impl Yard {
         change: impl FnOnce(CompatibilityGate) -> CompatibilityGate,
     ) -> Berth {
         let metrics = Arc::new(Metrics::new());
-        let settings = Settings::from_file(self.config.pull.registries.as_ref().unwrap()).unwrap();
+        let settings = Settings::from_file(self.config.registries.as_ref().unwrap()).unwrap();
         let client = Client::new(settings.clone(), CredentialStore::anonymous()).unwrap();
         let gate = CompatibilityGate::new(&self.config, &host().platform, &client, &settings);
         let gate: Arc<dyn Gate> = Arc::new(change(gate.unwrap().unwrap()));

@@ -155,7 +155,7 @@ async fn credentials_that_change_are_used_without_a_restart() {
     // user:correct-horse
     server.demand("Basic dXNlcjpjb3JyZWN0LWhvcnNl");
     let yard = Yard::new();
-    let file = yard.config.pull.credentials.clone().unwrap();
+    let file = yard.config.credentials.clone().unwrap();
     let login = |auth: &str| {
         let auths = serde_json::json!({"auths": {server.host(): {"auth": auth}}});
         std::fs::write(&file, auths.to_string()).unwrap();
@@ -201,7 +201,7 @@ async fn logs_name_image_and_instance_and_never_a_credential() {
     server.demand("Basic dXNlcjpjb3JyZWN0LWhvcnNl");
     let yard = Yard::new();
     let auth = serde_json::json!({"auths": {server.host(): {"auth": "dXNlcjpjb3JyZWN0LWhvcnNl"}}});
-    let credentials = yard.config.pull.credentials.as_ref().unwrap();
+    let credentials = yard.config.credentials.as_ref().unwrap();
     std::fs::write(credentials, auth.to_string()).unwrap();
     let berth = yard.open();
     berth.acquire("web-1", &resolved(&server, &open)).await;

@@ -125,6 +125,30 @@ async fn trouble_with_the_registry_never_admits() {
     berth.refused(&wanted, Reason::ImagePullFailed, &parts).await;
 }
 
+/// A busy machine is no reason to call an image refused, which is kept for long; nor to start it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_had_no_time_to_decide_is_trouble_and_no_refusal() {
+    let (image, trust) = (small(1), Trust::new());
+    let server = FaultServer::holding(&image);
+    let slow = r#"package portolan
+
+digits := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+decision := {"allow": true} if {
+  count(input.subjects) > 0
+  count([1 | digits[a]; digits[b]; digits[c]; digits[d]; digits[e]; digits[f]; digits[g]; digits[h]; digits[i]]) > 0
+}
+"#;
+    std::fs::write(trust.dir.path().join("slow.rego"), slow).unwrap();
+    let text = "version: 1\nsigners: {release: {keys: {files: [release.pub]}}}\ndefault: {rego: slow.rego}\n";
+    std::fs::write(trust.dir.path().join("policy.yaml"), text).unwrap();
+    let wanted = resolved_at(&server.host(), image.top.digest);
+    let parts = ["cannot be told", &image.top.digest.to_string(), "the policy broke down"];
+    trust.open().refused(&wanted, Reason::ImagePullFailed, &parts).await;
+    // Asked again before it is given up.
+    assert_eq!(server.count("GET", &format!("/referrers/{}", image.top.digest)), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_mode_that_only_reports_starts_and_no_policy_asks_nothing() {
     let (server, trust) = (Embedded::start().await, Trust::new());

@@ -1,6 +1,7 @@
 //! The API on the network, and the mirror.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use portolan_agent::api::PrefetchRequest;
 use portolan_core::Digest;
@@ -44,9 +45,15 @@ fn certificates(dir: impl Fn(&str) -> PathBuf) -> Certificates {
     }
 }
 
+/// One that waits for nobody for ever: a connection that is refused just when its request is handed over was once seen to
+/// leave the request without an answer and without an error.
+fn patient() -> reqwest::ClientBuilder {
+    reqwest::Client::builder().no_proxy().timeout(Duration::from_secs(20))
+}
+
 fn client(ca: &str, identity: Option<&str>) -> reqwest::Client {
     let ca = reqwest::Certificate::from_pem(ca.as_bytes()).unwrap();
-    let mut builder = reqwest::Client::builder().no_proxy().tls_certs_only([ca]);
+    let mut builder = patient().tls_certs_only([ca]);
     if let Some(pem) = identity {
         builder = builder.identity(reqwest::Identity::from_pem(pem.as_bytes()).unwrap());
     }
@@ -77,7 +84,7 @@ async fn the_api_is_on_the_network_only_for_clients_with_a_certificate() {
     for identity in [None, Some(made.stranger.as_str())] {
         assert!(client(&made.ca, identity).get(&url).send().await.is_err(), "{identity:?}");
     }
-    let plain = reqwest::Client::builder().no_proxy().build().unwrap();
+    let plain = patient().build().unwrap();
     assert!(plain.get(format!("http://localhost:{port}/healthz")).send().await.is_err());
 }
 
@@ -90,7 +97,7 @@ async fn a_second_host_fetches_from_the_first_ones_cache_without_the_registry() 
     agent.client.prefetch(&request).await.unwrap();
     let mirror = agent.listens("the mirror");
     let digest: Digest = request.images[0].resolved_digest.as_deref().unwrap().parse().unwrap();
-    let http = reqwest::Client::builder().no_proxy().build().unwrap();
+    let http = patient().build().unwrap();
     let get = |path: String| http.get(format!("http://{mirror}{path}")).send();
     let manifest = get(format!("/v2/any/name/manifests/{digest}")).await.unwrap();
     assert_eq!(manifest.status(), 200);
@@ -115,7 +122,7 @@ async fn a_second_host_fetches_from_the_first_ones_cache_without_the_registry() 
     let settings =
         format!("[[host.\"{address}\".mirror]]\nhost = \"{mirror}\"\npull = \"digest\"\n");
     std::fs::write(&registries, settings).unwrap();
-    let agent = second.start(&format!("[pull]\nregistries = {}", toml(&registries))).await;
+    let agent = second.start(&format!("registries = {}", toml(&registries))).await;
     let got = agent.client.prefetch(&request).await.unwrap().images.remove(0);
     assert_eq!((got.cached, got.reason), (Some(false), None), "{got:?}");
 }

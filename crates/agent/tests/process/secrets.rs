@@ -22,7 +22,7 @@ async fn no_log_at_any_level_holds_a_credential() {
     std::fs::write(home.path("token"), TOKEN).unwrap();
     // Nobody takes reports at that address, so that failures are logged too.
     let config = format!(
-        "[pull]\ncredentials = {:?}\n[report]\nurl = \"http://127.0.0.1:1/\"\ntoken_file = {:?}{ROOM}",
+        "credentials = {:?}\n[report]\nurl = \"http://127.0.0.1:1/\"\ntoken_file = {:?}{ROOM}",
         credentials,
         home.path("token")
     );

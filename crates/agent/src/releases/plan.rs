@@ -1,0 +1,358 @@
+//! What is fetched next, what is no longer wanted, and how it stands with each Release. Pure.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use portolan_core::Digest;
+
+use super::judge::{Entry, Key};
+use crate::api::PrefetchState;
+use crate::backoff::backoff;
+use crate::image::ResolvedImage;
+use crate::reason::Reason;
+
+/// What was here and was evicted is not fetched again at once: the room is needed for something else.
+const EVICTED: Duration = Duration::from_secs(3600);
+/// The first wait after trouble; it doubles.
+const TROUBLE: Duration = Duration::from_secs(30);
+/// The first wait after a refusal, which somebody has to do something about.
+const REFUSAL: Duration = Duration::from_secs(300);
+/// The longest of both.
+const LONGEST: Duration = Duration::from_secs(3600);
+
+/// What came of an image the last time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attempt {
+    image: ResolvedImage,
+    failures: u32,
+    /// Not before.
+    due: Instant,
+    /// Why it is not here.
+    problem: Option<String>,
+}
+
+impl Attempt {
+    /// It is here.
+    pub(super) fn here(image: ResolvedImage, now: Instant) -> Self {
+        Self { image, failures: 0, due: now + EVICTED, problem: None }
+    }
+
+    /// It is not. `jitter` is 0 to 1: hosts that failed together do not come back together.
+    pub(super) fn failed(
+        image: ResolvedImage,
+        before: Option<&Self>,
+        (reason, message): (Reason, String),
+        (now, jitter): (Instant, f64),
+    ) -> Self {
+        let before = before.filter(|before| before.image == image);
+        let failures = before.map_or(0, |before| before.failures).saturating_add(1);
+        let wait = backoff(first_wait(reason), LONGEST, failures).mul_f64(0.5 + jitter / 2.0);
+        Self { image, failures, due: now + wait, problem: Some(message) }
+    }
+}
+
+/// The first wait, by what somebody can do about it.
+fn first_wait(reason: Reason) -> Duration {
+    match reason {
+        Reason::VerificationFailed
+        | Reason::HostIncompatible
+        | Reason::PlatformMismatch
+        | Reason::ResolvedDigestMissing
+        | Reason::InvalidSpec => REFUSAL,
+        Reason::ImagePullFailed
+        | Reason::RootfsBuildFailed
+        | Reason::DiskFull
+        | Reason::StartFailed => TROUBLE,
+    }
+}
+
+/// All that is known.
+#[derive(Debug)]
+pub(super) struct View<'a> {
+    pub(super) known: &'a BTreeMap<Key, Entry>,
+    pub(super) attempts: &'a BTreeMap<Key, Attempt>,
+    pub(super) flying: &'a BTreeMap<Key, ResolvedImage>,
+    /// Manifests whose disks are in the cache.
+    pub(super) cached: &'a BTreeSet<Digest>,
+    /// The cache has no room.
+    pub(super) pressure: bool,
+    /// So many Releases, and so many at a time.
+    pub(super) limit: usize,
+    pub(super) concurrency: usize,
+    pub(super) now: Instant,
+}
+
+/// What is done about it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Plan {
+    pub(super) begin: Vec<(Key, ResolvedImage)>,
+    /// Nobody wants these any more.
+    pub(super) cancel: Vec<Key>,
+    /// In the cache.
+    pub(super) here: Vec<(Key, ResolvedImage)>,
+    /// How it stands with each, the newest first, and why it is not here.
+    pub(super) states: Vec<(Key, PrefetchState, String)>,
+    /// When something comes due.
+    pub(super) next: Option<Instant>,
+}
+
+/// One image for each Release, the newest Releases first, never more than the limits; nothing while there is no room.
+pub(super) fn plan(view: &View<'_>) -> Plan {
+    let mut plan = Plan::default();
+    let mut order: Vec<(&Key, &Entry)> = view.known.iter().collect();
+    order.sort_by_key(|(key, entry)| (Reverse(entry.created), *key));
+    let mut wanted = 0;
+    let mut on_its_way: BTreeSet<Digest> = BTreeSet::new();
+    let mut kept: BTreeSet<&Key> = BTreeSet::new();
+    for (key, image) in view.flying {
+        let entry = view.known.get(key);
+        if entry.is_some_and(|entry| entry.verdict.as_ref() == Ok(image)) {
+            on_its_way.insert(image.resolved_digest);
+        }
+    }
+    for (key, entry) in order {
+        let (state, message) = match &entry.verdict {
+            Err(why) => (PrefetchState::Skipped, why.clone()),
+            Ok(_) if wanted >= view.limit => (
+                PrefetchState::Skipped,
+                format!("there are more than {} newer ones (prefetch.limit)", view.limit),
+            ),
+            Ok(image) => {
+                wanted += 1;
+                let (state, message) = stand(view, key, image, &on_its_way, &plan);
+                match state {
+                    PrefetchState::Fetching => {
+                        kept.insert(key);
+                        on_its_way.insert(image.resolved_digest);
+                        if view.flying.get(key) != Some(image) {
+                            plan.begin.push((key.clone(), image.clone()));
+                        }
+                    }
+                    PrefetchState::Here => plan.here.push((key.clone(), image.clone())),
+                    _ => {
+                        let due = view.attempts.get(key).map(|one| one.due);
+                        let due = due.filter(|due| *due > view.now);
+                        plan.next = plan.next.into_iter().chain(due).min();
+                    }
+                }
+                (state, message)
+            }
+        };
+        plan.states.push((key.clone(), state, message));
+    }
+    plan.cancel = view.flying.keys().filter(|key| !kept.contains(key)).cloned().collect();
+    plan
+}
+
+/// How it stands with one that is wanted.
+fn stand(
+    view: &View<'_>,
+    key: &Key,
+    image: &ResolvedImage,
+    on_its_way: &BTreeSet<Digest>,
+    plan: &Plan,
+) -> (PrefetchState, String) {
+    let waiting = |why: &str| (PrefetchState::Waiting, why.to_owned());
+    if view.flying.get(key) == Some(image) {
+        return (PrefetchState::Fetching, String::new());
+    }
+    if view.cached.contains(&image.resolved_digest) {
+        return (PrefetchState::Here, String::new());
+    }
+    let attempt = view.attempts.get(key).filter(|one| one.image == *image && one.due > view.now);
+    match attempt.map(|one| &one.problem) {
+        Some(Some(problem)) => return (PrefetchState::Failed, problem.clone()),
+        Some(None) => return waiting("it was evicted; it is fetched again within an hour"),
+        None => {}
+    }
+    if view.pressure {
+        return waiting("the cache has no room");
+    }
+    // Whoever is cancelled has its place until it is gone.
+    let busy = view.flying.len() + plan.begin.len() >= view.concurrency;
+    if busy || on_its_way.contains(&image.resolved_digest) || view.flying.contains_key(key) {
+        return waiting("others come first");
+    }
+    (PrefetchState::Fetching, String::new())
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::judge::tests::host;
+    use super::*;
+
+    fn key(name: &str) -> Key {
+        Key { namespace: "shop".to_owned(), name: name.to_owned() }
+    }
+
+    fn image(of: &str) -> ResolvedImage {
+        ResolvedImage {
+            registry: "r.example".parse().unwrap(),
+            repository: "app".parse().unwrap(),
+            resolved_digest: Digest::sha256(of.as_bytes()),
+            index_digest: None,
+            platform: host("linux/amd64").platform,
+        }
+    }
+
+    /// Releases that name the image of their own name, the first the newest.
+    #[derive(Default)]
+    struct World {
+        known: BTreeMap<Key, Entry>,
+        attempts: BTreeMap<Key, Attempt>,
+        flying: BTreeMap<Key, ResolvedImage>,
+        cached: BTreeSet<Digest>,
+        pressure: bool,
+    }
+
+    impl World {
+        fn of(names: &[&str]) -> Self {
+            let known = names.iter().rev().enumerate().map(|(age, name)| {
+                let created = i64::try_from(age).unwrap();
+                (key(name), Entry { created, verdict: Ok(image(name)) })
+            });
+            Self { known: known.collect(), ..Self::default() }
+        }
+
+        fn plan(&self, limit: usize, concurrency: usize, now: Instant) -> Plan {
+            plan(&View {
+                known: &self.known,
+                attempts: &self.attempts,
+                flying: &self.flying,
+                cached: &self.cached,
+                pressure: self.pressure,
+                limit,
+                concurrency,
+                now,
+            })
+        }
+    }
+
+    fn begun(plan: &Plan) -> Vec<&str> {
+        plan.begin.iter().map(|(key, _)| key.name.as_str()).collect()
+    }
+
+    fn states(plan: &Plan) -> Vec<&'static str> {
+        plan.states.iter().map(|(_, state, _)| state.as_str()).collect()
+    }
+
+    #[test]
+    fn the_newest_come_first_and_never_more_than_the_limits() {
+        let now = Instant::now();
+        let mut world = World::of(&["c", "b", "a"]);
+        world.known.get_mut(&key("b")).unwrap().verdict = Err("not Ready".to_owned());
+        let plan = world.plan(1, 8, now);
+        assert_eq!(begun(&plan), ["c"]);
+        assert_eq!(states(&plan), ["fetching", "skipped", "skipped"]);
+        assert!(plan.states[2].2.contains("prefetch.limit"));
+        let plan = world.plan(8, 1, now);
+        assert_eq!(
+            (begun(&plan), states(&plan)),
+            (vec!["c"], vec!["fetching", "skipped", "waiting"])
+        );
+        world.flying.insert(key("c"), image("c"));
+        let plan = world.plan(8, 2, now);
+        assert_eq!(begun(&plan), ["a"]);
+        assert_eq!(plan.cancel, []);
+    }
+
+    #[test]
+    fn what_is_cached_is_here_and_two_releases_of_one_image_fetch_it_once() {
+        let now = Instant::now();
+        let mut world = World::of(&["a", "b", "c"]);
+        world.known.get_mut(&key("b")).unwrap().verdict = Ok(image("a"));
+        world.cached.insert(image("c").resolved_digest);
+        let plan = world.plan(8, 8, now);
+        assert_eq!((begun(&plan), states(&plan)), (vec!["a"], vec!["fetching", "waiting", "here"]));
+        assert_eq!(plan.here, [(key("c"), image("c"))]);
+    }
+
+    #[test]
+    fn without_room_nothing_is_begun() {
+        let mut world = World::of(&["a"]);
+        world.pressure = true;
+        let plan = world.plan(8, 8, Instant::now());
+        assert_eq!((begun(&plan), states(&plan)), (vec![], vec!["waiting"]));
+        assert!(plan.states[0].2.contains("no room"));
+    }
+
+    #[test]
+    fn what_nobody_wants_any_more_is_cancelled() {
+        let mut world = World::of(&["a"]);
+        for name in ["a", "gone"] {
+            world.flying.insert(key(name), image(name));
+        }
+        assert_eq!(world.plan(8, 8, Instant::now()).cancel, [key("gone")]);
+        // It follows its tag, and names another image by now.
+        world.known.get_mut(&key("a")).unwrap().verdict = Ok(image("newer"));
+        let plan = world.plan(8, 8, Instant::now());
+        assert_eq!((plan.cancel.len(), begun(&plan)), (2, vec![]), "one after the other");
+    }
+
+    #[test]
+    fn what_failed_is_tried_again_later_and_what_was_evicted_much_later() {
+        let now = Instant::now();
+        let mut world = World::of(&["a"]);
+        let fail = |before: Option<&Attempt>, reason| {
+            Attempt::failed(image("a"), before, (reason, "no route".to_owned()), (now, 1.0))
+        };
+        let first = fail(None, Reason::ImagePullFailed);
+        world.attempts.insert(key("a"), first.clone());
+        let plan = world.plan(8, 8, now);
+        assert_eq!((states(&plan), plan.next), (vec!["failed"], Some(now + TROUBLE)));
+        assert!(plan.states[0].2.contains("no route"));
+        assert_eq!(begun(&world.plan(8, 8, now + TROUBLE)), ["a"]);
+        let second = fail(Some(&first), Reason::ImagePullFailed);
+        assert_eq!(second.due, now + 2 * TROUBLE);
+        assert_eq!(fail(None, Reason::VerificationFailed).due, now + REFUSAL);
+        let long = (0..20).fold(first.clone(), |before, _| fail(Some(&before), Reason::DiskFull));
+        assert_eq!(long.due, now + LONGEST);
+        // Another image of the same Release is new.
+        world.known.get_mut(&key("a")).unwrap().verdict = Ok(image("b"));
+        assert_eq!(begun(&world.plan(8, 8, now)), ["a"]);
+        world.attempts.insert(key("a"), Attempt::here(image("b"), now));
+        let plan = world.plan(8, 8, now);
+        assert_eq!(states(&plan), ["waiting"]);
+        assert!(plan.states[0].2.contains("evicted"));
+        assert_eq!(begun(&world.plan(8, 8, now + EVICTED)), ["a"]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_more_is_on_its_way_than_may_be_and_nothing_is_fetched_twice(
+            wanted in prop::collection::vec((0_u8..12, 0_u8..6, any::<bool>()), 0..24),
+            flying in prop::collection::vec((0_u8..16, 0_u8..6), 0..4),
+            cached in prop::collection::vec(0_u8..6, 0..4),
+            pressure in any::<bool>(),
+            limit in 1_usize..8,
+            concurrency in 1_usize..5,
+        ) {
+            let image = |n: &u8| image(&n.to_string());
+            let mut world = World { pressure, ..World::default() };
+            for (name, of, ok) in &wanted {
+                let verdict = if *ok { Ok(image(of)) } else { Err("no".to_owned()) };
+                world.known.insert(key(&name.to_string()), Entry { created: i64::from(*of), verdict });
+            }
+            world.flying.extend(flying.iter().map(|(name, of)| (key(&name.to_string()), image(of))));
+            world.cached.extend(cached.iter().map(|of| image(of).resolved_digest));
+            let plan = world.plan(limit, concurrency, Instant::now());
+            prop_assert!(plan.begin.is_empty() || world.flying.len() + plan.begin.len() <= concurrency);
+            prop_assert!(!pressure || plan.begin.is_empty());
+            prop_assert_eq!(plan.states.len(), world.known.len());
+            let mut digests = BTreeSet::new();
+            for (key, image) in &plan.begin {
+                prop_assert_eq!(world.known[key].verdict.as_ref(), Ok(image));
+                prop_assert!(!world.cached.contains(&image.resolved_digest));
+                prop_assert!(digests.insert(image.resolved_digest));
+                prop_assert!(!world.flying.contains_key(key));
+            }
+            for (key, image) in &world.flying {
+                let still = world.known.get(key).is_some_and(|one| one.verdict.as_ref() == Ok(image));
+                prop_assert!(still || plan.cancel.contains(key));
+            }
+        }
+    }
+}
