@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::response::Response;
 use axum::routing::get;
 use http::{HeaderValue, StatusCode, header};
+use portolan_registry::serving::program::OPENMETRICS;
 
 use crate::metrics::Metrics;
 
@@ -56,10 +57,7 @@ pub(crate) fn router(progress: Arc<Progress>, metrics: Arc<Metrics>) -> Router {
         let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
         text(status, told.to_owned(), "text/plain; charset=utf-8")
     };
-    let count = move || async move {
-        let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-        text(StatusCode::OK, metrics.text(), kind)
-    };
+    let count = move || async move { text(StatusCode::OK, metrics.text(), OPENMETRICS) };
     let health = || async { text(StatusCode::OK, "ok\n".to_owned(), "text/plain; charset=utf-8") };
     Router::new()
         .route("/healthz", get(health))

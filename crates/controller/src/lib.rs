@@ -15,6 +15,7 @@
 //! | `patch`, `write` | what is written: what differs, and nothing where nothing does |
 //! | `lease` | one of all copies acts |
 //! | `prerequisites` | what must be there, and what must not |
+//! | `options` | what the operator says, by flags and by a file |
 //! | `run`, `settings`, `http`, `metrics` | the process |
 //! | `testing` | a server of a few answers, for tests |
 
@@ -28,6 +29,7 @@ mod http;
 pub mod lease;
 mod metrics;
 pub mod objects;
+mod options;
 pub mod patch;
 pub mod prerequisites;
 pub mod releases;
@@ -42,5 +44,6 @@ mod testing;
 mod wire;
 mod write;
 
+pub use options::{Options, ReleaseOptions, Serve, ShimOptions};
 pub use run::{RunError, run};
 pub use settings::Settings;

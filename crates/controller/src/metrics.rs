@@ -1,7 +1,7 @@
 //! What the controller counts, under the names that Shipwright's dashboards know. No series is named
 //! after a Build or a namespace: strangers choose those, and each would be kept for ever.
 
-use prometheus_client::encoding::text;
+use portolan_registry::serving::program::openmetrics;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -67,22 +67,23 @@ impl ReleaseMetrics {
 #[derive(Debug, Default)]
 pub(crate) struct ShimMetrics {
     nodes: Family<[(&'static str, &'static str); 1], Gauge>,
-    looked: Gauge,
-    weighed: Gauge,
+    looked: Counter,
+    weighed: Counter,
     pub(crate) jobs: Counter,
 }
 
 impl ShimMetrics {
-    /// Nodes that are ready, pending, failed, unsupported; how often a node was looked at, and a Shim on one
-    /// decided on, weighed or counted.
+    /// Nodes that are ready, pending, failed, unsupported; how often a node was looked at so far, and a Shim on
+    /// one decided on, weighed or counted.
     pub(crate) fn set(&self, counts: [usize; 4], looked: u64, weighed: u64) {
         for (state, count) in ["ready", "pending", "failed", "unsupported"].into_iter().zip(counts)
         {
             let gauge = self.nodes.get_or_create(&[("state", state)]);
             gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
         }
-        self.looked.set(i64::try_from(looked).unwrap_or(i64::MAX));
-        self.weighed.set(i64::try_from(weighed).unwrap_or(i64::MAX));
+        for (counter, now) in [(&self.looked, looked), (&self.weighed, weighed)] {
+            counter.inc_by(now.saturating_sub(counter.get()));
+        }
     }
 
     fn register(&self, registry: &mut Registry) {
@@ -154,10 +155,7 @@ impl Metrics {
 
     /// As Prometheus reads it.
     pub(crate) fn text(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String cannot fail.
-        let _ = text::encode(&mut out, &self.registry);
-        out
+        openmetrics(&self.registry)
     }
 }
 
@@ -185,6 +183,9 @@ mod tests {
         metrics.runs_completed.inc();
         metrics.rampup.observe(0.2);
         metrics.releases.looked("found", std::time::Duration::from_millis(250));
+        // What grows is told as a counter: the planner's own count, not added to itself.
+        metrics.shims.set([1, 0, 0, 0], 3, 5);
+        metrics.shims.set([1, 0, 0, 0], 4, 5);
         let text = metrics.text();
         for line in [
             "build_builds_registered_total 0",
@@ -193,6 +194,8 @@ mod tests {
             "build_buildrun_completion_duration_seconds_count 0",
             "build_buildrun_establish_duration_seconds_count 0",
             "portolan_controller_leader 0",
+            "portolan_shim_node_looks_total 4",
+            "portolan_shim_weighed_total 5",
             "portolan_release_looks_total{outcome=\"found\"} 1",
             "portolan_release_look_duration_seconds_bucket{le=\"0.3\"} 1",
         ] {

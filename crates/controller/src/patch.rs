@@ -35,27 +35,28 @@ pub fn of_part<T: Serialize>(metadata: &ObjectMeta, part: &str, old: &T, new: &T
     Some(json!({ "metadata": { "resourceVersion": metadata.resource_version }, part: patch }))
 }
 
+/// RFC 7396, as a server does it.
+#[cfg(test)]
+pub(crate) fn merge(target: &Value, patch: &Value) -> Value {
+    let Value::Object(patch) = patch else { return patch.clone() };
+    let mut target = target.as_object().cloned().unwrap_or_default();
+    for (key, value) in patch {
+        match value {
+            Value::Null => drop(target.remove(key)),
+            value => {
+                let before = target.get(key).cloned().unwrap_or(Value::Null);
+                target.insert(key.clone(), merge(&before, value));
+            }
+        }
+    }
+    Value::Object(target)
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
-
-    /// RFC 7396, as a server does it.
-    fn apply(target: &Value, patch: &Value) -> Value {
-        let Value::Object(patch) = patch else { return patch.clone() };
-        let mut target = target.as_object().cloned().unwrap_or_default();
-        for (key, value) in patch {
-            match value {
-                Value::Null => drop(target.remove(key)),
-                value => {
-                    let before = target.get(key).cloned().unwrap_or(Value::Null);
-                    target.insert(key.clone(), apply(&before, value));
-                }
-            }
-        }
-        Value::Object(target)
-    }
 
     fn documents() -> impl Strategy<Value = Value> {
         let leaf =
@@ -80,7 +81,7 @@ mod tests {
                 None => prop_assert_eq!(&old, &new),
                 Some(patch) => {
                     prop_assert_ne!(&old, &new);
-                    prop_assert_eq!(apply(&old, &patch), new);
+                    prop_assert_eq!(merge(&old, &patch), new);
                 }
             }
             prop_assert_eq!(difference(&old, &old), None);

@@ -5,9 +5,9 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use portolan_api::upstream;
 
-/// What upstream's controller is called, and what it holds.
-const DEPLOYMENT: &str = "shipwright-build-controller";
+/// What upstream's controller holds.
 const LEASE: &str = "shipwright-build-controller-lock";
 
 /// What is asked of a cluster: the group's version, and the kinds in it.
@@ -108,7 +108,7 @@ pub(crate) async fn needs(
 pub(crate) async fn alone(client: &Client) -> Result<(), PrerequisiteError> {
     let named = |name: &str| ListParams::default().fields(&format!("metadata.name={name}"));
     let deployments: Api<Deployment> = Api::all(client.clone());
-    let deployments = deployments.list(&named(DEPLOYMENT)).await;
+    let deployments = deployments.list(&named(upstream::SHIPWRIGHT)).await;
     let deployments = deployments.map_err(PrerequisiteError::at("other controllers"))?.items;
     let leases: Api<Lease> = Api::all(client.clone());
     let leases = leases.list(&named(LEASE)).await;
@@ -124,12 +124,9 @@ pub fn served(deployments: &[Deployment], leases: &[Lease], now: Timestamp) -> O
     let place = |name: &str, namespace: Option<&str>| {
         format!("{name} in namespace {}", namespace.unwrap_or_default())
     };
-    let running = deployments.iter().find(|one| {
-        // Nothing said means one.
-        one.spec.as_ref().and_then(|spec| spec.replicas) != Some(0)
-    });
-    if let Some(found) = running {
-        let what = place(DEPLOYMENT, found.metadata.namespace.as_deref());
+    let theirs = |one: &&Deployment| upstream::is_shipwright(one) && upstream::runs(one);
+    if let Some(found) = deployments.iter().find(theirs) {
+        let what = place(upstream::SHIPWRIGHT, found.metadata.namespace.as_deref());
         return Some(format!("Deployment {what}"));
     }
     let held = leases.iter().find(|lease| is_held(lease, now))?;
@@ -154,7 +151,7 @@ mod tests {
 
     fn deployment(replicas: Option<i32>) -> Deployment {
         serde_json::from_value(json!({
-            "metadata": {"name": DEPLOYMENT, "namespace": "shipwright-build"},
+            "metadata": {"name": upstream::SHIPWRIGHT, "namespace": "shipwright-build"},
             "spec": {"replicas": replicas, "selector": {}, "template": {}},
         }))
         .unwrap()

@@ -77,7 +77,7 @@ pub async fn run(mut settings: Settings, ending: CancellationToken) -> Result<()
     let (progress, metrics) = (Arc::new(Progress::default()), Arc::new(Metrics::new()));
     let mut servers = JoinSet::new();
     let served = router(Arc::clone(&progress), Arc::clone(&metrics));
-    listen(&mut servers, settings.listen, served, ending.clone()).await?;
+    listen(&mut servers, settings.health, served, ending.clone()).await?;
     check(&client, &settings).await?;
     if let Some(shims) = &mut settings.shims {
         shims.namespace.get_or_insert_with(|| namespace.clone());

@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use portolan_core::RegistryReference;
+
 /// How the controller is to work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
@@ -14,8 +16,10 @@ pub struct Settings {
     pub namespace: Option<String>,
     /// Who runs pods where a run names nobody; `pipeline`, else `default` where nothing is said.
     pub service_account: Option<String>,
+    /// Where sources of builds are stored; beside their images where nothing is said.
+    pub source_repository: Option<RegistryReference>,
     /// Health, readiness and metrics.
-    pub listen: SocketAddr,
+    pub health: SocketAddr,
     /// Whether it begins although another controller serves these resources.
     pub takeover: bool,
     /// Objects of one kind that are worked on at once.

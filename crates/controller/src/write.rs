@@ -26,33 +26,42 @@ where
 }
 
 /// Patches a status, if there is anything to patch.
-pub(crate) async fn status<K>(
+pub(crate) async fn status<K: Written>(
     api: &Api<K>,
     object: K,
     patch: Option<Value>,
-) -> Result<K, ReconcileError>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
-    let Some(patch) = patch else { return Ok(object) };
-    let name = object.meta().name.clone().ok_or(ReconcileError::Incomplete("name"))?;
-    let written = api.patch_status(&name, &params(), &Patch::Merge(patch)).await;
-    written.map_err(failed("writing the status"))
+) -> Result<K, ReconcileError> {
+    let send = async |name: &str, patch| api.patch_status(name, &params(), &patch).await;
+    sent(object, patch, "writing the status", send).await
 }
 
 /// Patches the rest of an object, if there is anything to patch.
-pub(crate) async fn object<K>(
+pub(crate) async fn object<K: Written>(
     api: &Api<K>,
     object: K,
     patch: Option<Value>,
-) -> Result<K, ReconcileError>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
+) -> Result<K, ReconcileError> {
+    let send = async |name: &str, patch| api.patch(name, &params(), &patch).await;
+    sent(object, patch, "writing labels, annotations and owners", send).await
+}
+
+/// What API servers are given patches of.
+pub(crate) trait Written:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug
 {
+}
+
+impl<K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug> Written for K {}
+
+async fn sent<K: Written>(
+    object: K,
+    patch: Option<Value>,
+    step: &'static str,
+    send: impl AsyncFnOnce(&str, Patch<Value>) -> kube::Result<K>,
+) -> Result<K, ReconcileError> {
     let Some(patch) = patch else { return Ok(object) };
     let name = object.meta().name.clone().ok_or(ReconcileError::Incomplete("name"))?;
-    let written = api.patch(&name, &params(), &Patch::Merge(patch)).await;
-    written.map_err(failed("writing labels and owners"))
+    send(&name, Patch::Merge(patch)).await.map_err(failed(step))
 }
 
 /// A server that knows the kind and not the object says so; one that does not know the kind says
@@ -65,10 +74,7 @@ fn failed(step: &'static str) -> impl FnOnce(kube::Error) -> ReconcileError {
 }
 
 /// Deletes the very object that was looked at; one that is gone, or is another by now, is fine.
-pub(crate) async fn delete<K>(api: &Api<K>, object: &K) -> Result<(), ReconcileError>
-where
-    K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug,
-{
+pub(crate) async fn delete<K: Written>(api: &Api<K>, object: &K) -> Result<(), ReconcileError> {
     let meta = object.meta();
     let name = meta.name.as_deref().ok_or(ReconcileError::Incomplete("name"))?;
     let params = DeleteParams::background()

@@ -146,3 +146,27 @@ fn two_copies_run_without_privilege_and_are_probed() {
             && one["metadata"]["name"] == "portolan-controller")
     );
 }
+
+#[test]
+fn the_shipped_configuration_is_one_that_controllers_take_and_what_it_names_is_mounted() {
+    let all = documents("controller.yaml");
+    let one = |kind: &str| all.iter().find(|object| object["kind"] == kind).expect("it is there");
+    let map = one("ConfigMap");
+    let text = map["data"]["controller.toml"].as_str().expect("a text");
+    let path = std::path::Path::new("controller.toml");
+    let options: portolan_controller::Options =
+        portolan_registry::serving::program::parse(text, path).expect("it is taken");
+    let pod = &one("Deployment")["spec"]["template"]["spec"];
+    let container = &pod["containers"][0];
+    let (volume, mount) = (&pod["volumes"][0], &container["volumeMounts"][0]);
+    assert_eq!(volume["configMap"]["name"], map["metadata"]["name"]);
+    assert_eq!((&volume["name"], &mount["readOnly"]), (&mount["name"], &Value::Bool(true)));
+    let at = std::path::Path::new(mount["mountPath"].as_str().expect("a path"));
+    let args: Vec<&str> = texts(&container["args"]).collect();
+    let config = args.iter().position(|arg| *arg == "--config").map(|at| args[at + 1]);
+    assert_eq!(config.map(std::path::Path::new), Some(at.join("controller.toml").as_path()));
+    // Each file that is named is a key of the same map.
+    let named = options.registries.expect("a file");
+    let key = named.strip_prefix(at).expect("it is mounted").to_str().expect("a text");
+    assert!(map["data"].get(key).is_some(), "{key}");
+}

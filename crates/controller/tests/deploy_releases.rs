@@ -20,7 +20,7 @@ fn documents() -> Vec<Value> {
 const USED: &[(&str, &str, &str, &str)] = &[
     ("portolan-controller-releases", "portolan.dev", "releases", "get list watch create patch"),
     ("portolan-controller-releases", "portolan.dev", "releases/status", "patch"),
-    ("portolan-controller-releases", "shipwright.io", "buildruns", "list watch"),
+    ("portolan-controller-releases", "shipwright.io", "buildruns", "list watch patch"),
     ("portolan-controller-releases", "events.k8s.io", "events", "create patch"),
     ("portolan-controller-release-inputs", "", "configmaps", "get"),
     ("portolan-controller-release-inputs", "", "secrets", "get"),

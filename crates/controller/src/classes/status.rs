@@ -1,7 +1,6 @@
 //! What the status of a class says. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portolan_api::condition;
 use portolan_api::platform::{ImagePlatform, ImagePlatformClass, ImagePlatformClassStatus};
 use portolan_build::plan;
 
@@ -13,12 +12,8 @@ pub fn status(
 ) -> ImagePlatformClassStatus {
     let mut status = plan::class_status(class, platforms);
     let before = class.status.as_ref().map(|status| status.conditions.as_slice());
-    for new in &mut status.conditions {
-        let same = condition::find(before.unwrap_or_default(), &new.kind)
-            .filter(|old| old.status == new.status);
-        let since = same.and_then(|old| old.last_transition_time.clone());
-        new.last_transition_time = since.or_else(|| Some(now.clone()));
-    }
+    let before = before.unwrap_or_default();
+    status.conditions = status.conditions.into_iter().map(|new| new.since(before, now)).collect();
     status
 }
 

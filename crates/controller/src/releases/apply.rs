@@ -198,20 +198,23 @@ impl Look<'_> {
         Ok(Some(looked.map_err(|refusal| refusal.with_notes(&found.passed_over))))
     }
 
-    /// Whether a tag is where it was: one small question, whoever is let in. No answer is no answer here.
+    /// Whether a tag is where it was: one small question, whoever is let in. No answer within the time of one look, for
+    /// all of them together, is no answer here.
     async fn is_still(
         &self,
         places: &[Place],
         target: &portolan_core::Target,
         digest: &str,
     ) -> bool {
-        for place in places {
-            let asked = timeout(self.context.settings.deadline, place.resolve(Some(target))).await;
-            if let Ok(Ok(found)) = asked {
-                return found.digest.to_string() == digest;
+        let asked = async {
+            for place in places {
+                if let Ok(found) = place.resolve(Some(target)).await {
+                    return found.digest.to_string() == digest;
+                }
             }
-        }
-        false
+            false
+        };
+        timeout(self.context.settings.deadline, asked).await.unwrap_or(false)
     }
 }
 

@@ -35,7 +35,7 @@ impl Judge {
     pub(crate) fn policy(&self) -> Policy<'_> {
         match self {
             Self::Nobody => Policy::None,
-            Self::Unusable(reason, message) => Policy::Unusable { reason: *reason, message },
+            Self::Unusable(reason, message) => Policy::Unusable { reason, message },
             Self::Is(loaded) => Policy::Is(loaded),
         }
     }
@@ -110,15 +110,26 @@ pub(crate) async fn logins(
             }
             Err(error) => return Err(ReconcileError::at("reading a pull secret")(error)),
         };
-        match read {
-            Ok(Some(credential)) if found.credentials.len() < MAX_LOGINS => {
-                found.credentials.push(credential);
-            }
-            Ok(_) => {}
-            Err(why) => found.passed_over.push(why),
-        }
+        found.add(name, read);
     }
     Ok(found)
+}
+
+impl Found {
+    /// Takes in what a Secret has for the registry; it may have nothing, and nothing is wrong then.
+    fn add(&mut self, name: &str, read: Result<Option<Credential>, String>) {
+        match read {
+            Ok(Some(credential)) if self.credentials.len() < MAX_LOGINS => {
+                self.credentials.push(credential);
+            }
+            Ok(Some(_)) => {
+                let why = format!("the login of the Secret {name} is not tried: {MAX_LOGINS} are");
+                self.passed_over.push(why);
+            }
+            Ok(None) => {}
+            Err(why) => self.passed_over.push(why),
+        }
+    }
 }
 
 fn credential(
@@ -126,11 +137,8 @@ fn credential(
     secret: &Secret,
     reference: &RegistryReference,
 ) -> Result<Option<Credential>, String> {
-    let kind = secret.type_.as_deref().unwrap_or_default();
-    let (form, member) = match kind {
-        "kubernetes.io/dockerconfigjson" => (LoginsForm::DockerConfigJson, ".dockerconfigjson"),
-        "kubernetes.io/dockercfg" => (LoginsForm::DockerCfg, ".dockercfg"),
-        _ => return Err(format!("the Secret {name} is of no type for logins of registries")),
+    let Some((form, member)) = LoginsForm::of_secret(secret.type_.as_deref()) else {
+        return Err(format!("the Secret {name} is of no type for logins of registries"));
     };
     let Some(bytes) = secret.data.as_ref().and_then(|data| data.get(member)) else {
         return Err(format!("the Secret {name} has no {member}"));
@@ -139,4 +147,47 @@ fn credential(
     let logins = Logins::parse(&bytes.0, form, &place).map_err(|error| chain(&error))?;
     let found = logins.credential(&reference.registry, &reference.repository);
     found.map_err(|error| chain(&error))
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::ByteString;
+
+    use super::*;
+
+    fn secret(kind: &str, member: &str, text: &str) -> Secret {
+        Secret {
+            type_: Some(kind.to_owned()),
+            data: Some([(member.to_owned(), ByteString(text.as_bytes().to_vec()))].into()),
+            ..Secret::default()
+        }
+    }
+
+    #[test]
+    fn what_is_not_tried_of_pull_secrets_is_told() {
+        const KIND: &str = "kubernetes.io/dockerconfigjson";
+        let login = r#"{"auths": {"r.example": {"username": "u", "password": "hidden"}}}"#;
+        let reference: RegistryReference = "r.example/app:1".parse().unwrap();
+        let mut found = Found::default();
+        for number in 0..=MAX_LOGINS {
+            let name = format!("login-{number}");
+            let read = credential(&name, &secret(KIND, ".dockerconfigjson", login), &reference);
+            found.add(&name, read);
+        }
+        assert_eq!(found.credentials.len(), MAX_LOGINS);
+        for (kind, member, text, word) in [
+            (KIND, ".dockerconfigjson", r#"{"auths": {"other.example": {}}}"#, ""),
+            ("Opaque", ".dockerconfigjson", login, "no type for logins"),
+            (KIND, "config.json", login, "no .dockerconfigjson"),
+            (KIND, ".dockerconfigjson", "hidden", "odd"),
+        ] {
+            let before = found.passed_over.len();
+            found.add("odd", credential("odd", &secret(kind, member, text), &reference));
+            let told = found.passed_over[before..].join(" ");
+            assert!(told.contains(word) && told.is_empty() == word.is_empty(), "{told:?} {word}");
+        }
+        let told = found.passed_over.join("\n");
+        assert!(told.starts_with("the login of the Secret login-4"), "{told}");
+        assert!(!told.contains("hidden"), "{told}");
+    }
 }

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use portolan_api::condition::{self, Status};
+use portolan_api::condition;
 use portolan_api::release::{READY, Release, ReleaseStatus};
 use portolan_core::Digest;
 use portolan_release::reason;
+use portolan_release::status::is_ready;
 
 /// After a registry did not answer.
 const FIRST_TROUBLE: Duration = Duration::from_secs(1);
@@ -64,11 +65,6 @@ pub(crate) fn next(release: &Release, looked: Option<Looked>, now: i64) -> Next 
 fn pinned(release: &Release, status: &ReleaseStatus) -> Option<Digest> {
     let same = status.image.as_ref() == Some(&release.spec.image);
     status.digest.as_ref().filter(|_| same)?.parse().ok()
-}
-
-pub(crate) fn is_ready(status: &ReleaseStatus) -> bool {
-    let ready = condition::find(&status.conditions, READY);
-    ready.is_some_and(|ready| ready.status == Status::True)
 }
 
 /// When it is looked at again, after a look that came to `status`; `trouble` where nobody answered at all.

@@ -1,7 +1,8 @@
 //! BuildRuns that become a Release: one that is labelled with its name, when it has succeeded.
 //!
 //! The digest of the run's output pins it. Whoever runs the build, this is only told by the run's own status, so it works
-//! beside any controller of Shipwright's resources.
+//! beside any controller of Shipwright's resources. What came of it is noted on the run: every list brings all runs again,
+//! and a Release that somebody deleted since is not made anew, nor is a refusal told twice.
 
 use std::sync::Arc;
 
@@ -11,8 +12,8 @@ use kube::runtime::controller::Action;
 use portolan_api::build::{BuildRun, SUCCEEDED};
 use portolan_api::condition::{self, Status};
 use portolan_api::release::{
-    BUILD_RUN, BUILD_RUN_COMPLETED, PolicySource, RELEASE, RELEASE_POLICY,
-    RELEASE_REQUIRE_VERIFICATION, Release, ReleaseSpec, SecretName,
+    BUILD_RUN, BUILD_RUN_COMPLETED, NOT_RELEASED, PolicySource, RELEASE, RELEASE_POLICY,
+    RELEASE_REQUIRE_VERIFICATION, RELEASED, Release, ReleaseSpec, SecretName,
 };
 use portolan_core::{Digest, RegistryReference};
 use portolan_release::status::News;
@@ -33,7 +34,7 @@ pub(crate) async fn reconcile(
     }
     let wanted = match wanted(&run) {
         None => return Ok(Action::await_change()),
-        Some(Err(why)) => return refused(&run, &context, why).await,
+        Some(Err(why)) => return refused(&run, &context, why.clone(), why).await,
         Some(Ok(wanted)) => wanted,
     };
     let namespace = run.metadata.namespace.as_deref().unwrap_or_default();
@@ -41,15 +42,15 @@ pub(crate) async fn reconcile(
     let api: Api<Release> = write::beside(&context.client, namespace);
     let there = api.get_opt(&name).await.map_err(ReconcileError::at("looking for the Release"))?;
     match step(&wanted, there.as_ref()) {
-        Step::Nothing => Ok(Action::await_change()),
+        Step::Nothing => released(&run, &context, &wanted).await,
         Step::Create => {
             let params = PostParams {
                 field_manager: Some(write::MANAGER.to_owned()),
                 ..PostParams::default()
             };
             match api.create(&params, &wanted).await {
-                Ok(_) => done(&run, &context, format!("the Release {name} was made")).await,
-                Err(error) => failed(&run, &context, "making the Release", error).await,
+                Ok(_) => done(&run, &context, &wanted, "was made").await,
+                Err(error) => failed(&run, &context, &wanted, ("making the Release", error)).await,
             }
         }
         Step::Move(version) => {
@@ -61,15 +62,15 @@ pub(crate) async fn reconcile(
                 "spec": { "image": wanted.spec.image },
             });
             match api.patch(&name, &write::params(), &Patch::Merge(patch)).await {
-                Ok(_) => done(&run, &context, format!("the Release {name} follows")).await,
-                Err(error) => failed(&run, &context, "moving the Release", error).await,
+                Ok(_) => done(&run, &context, &wanted, "follows").await,
+                Err(error) => failed(&run, &context, &wanted, ("moving the Release", error)).await,
             }
         }
-        Step::Refuse(why) => refused(&run, &context, why).await,
+        Step::Refuse(why) => refused(&run, &context, against(&wanted, &why), why).await,
     }
 }
 
-/// The Release that a run becomes; none where it has not succeeded, and an error where it cannot be.
+/// The Release that a run is yet to become; none where it has not succeeded or is done with, and an error where it cannot be.
 fn wanted(run: &BuildRun) -> Option<Result<Release, String>> {
     let name = label(&run.metadata, RELEASE)?;
     let status = run.status.as_ref()?;
@@ -77,7 +78,35 @@ fn wanted(run: &BuildRun) -> Option<Result<Release, String>> {
     if succeeded.status != Status::True {
         return None;
     }
-    Some(release(run, name))
+    let noted = |key| run.metadata.annotations.as_ref().and_then(|all| all.get(key));
+    let (became, not) = (noted(RELEASED), noted(NOT_RELEASED));
+    match release(run, name) {
+        Ok(wanted) => {
+            let refused = against(&wanted, "");
+            let is_over = became.is_some_and(|became| *became == id(&wanted))
+                || not.is_some_and(|not| not.starts_with(&refused));
+            (!is_over).then_some(Ok(wanted))
+        }
+        Err(why) => (not != Some(&bounded(&why))).then_some(Err(why)),
+    }
+}
+
+/// A Release as it is noted on its run: another name, or another digest, is another one.
+fn id(wanted: &Release) -> String {
+    let digest = wanted.spec.image.rsplit_once('@').map_or("", |(_, digest)| digest);
+    format!("{}@{digest}", wanted.metadata.name.as_deref().unwrap_or_default())
+}
+
+/// A refusal as it is noted on its run.
+fn against(wanted: &Release, why: &str) -> String {
+    format!("{}: {why}", id(wanted))
+}
+
+/// Annotations of an object share a quarter of a MiB.
+const MAX_NOTE: usize = 1024;
+
+fn bounded(note: &str) -> String {
+    note.chars().take(MAX_NOTE).collect()
 }
 
 fn release(run: &BuildRun, name: &str) -> Result<Release, String> {
@@ -161,36 +190,68 @@ fn step(wanted: &Release, there: Option<&Release>) -> Step {
     }
 }
 
-async fn done(run: &BuildRun, context: &Context, note: String) -> Result<Action, ReconcileError> {
-    let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
-    tracing::info!(namespace, name, note, "a run became a Release");
-    tell(&context.recorder, run, &News { warning: false, reason: "Released".to_owned(), note })
-        .await;
+/// Notes something on a run.
+async fn note(
+    run: &BuildRun,
+    context: &Context,
+    key: &str,
+    text: String,
+) -> Result<Action, ReconcileError> {
+    let api = write::beside(&context.client, run.metadata.namespace.as_deref().unwrap_or_default());
+    let patch = json!({ "metadata": { "annotations": { key: bounded(&text) } } });
+    write::object(&api, run.clone(), Some(patch)).await?;
     Ok(Action::await_change())
 }
 
+async fn released(
+    run: &BuildRun,
+    context: &Context,
+    wanted: &Release,
+) -> Result<Action, ReconcileError> {
+    note(run, context, RELEASED, id(wanted)).await
+}
+
+async fn done(
+    run: &BuildRun,
+    context: &Context,
+    wanted: &Release,
+    what: &str,
+) -> Result<Action, ReconcileError> {
+    let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
+    let note =
+        format!("the Release {} {what}", wanted.metadata.name.as_deref().unwrap_or_default());
+    tracing::info!(namespace, name, note, "a run became a Release");
+    tell(&context.recorder, run, &News { warning: false, reason: "Released".to_owned(), note })
+        .await;
+    released(run, context, wanted).await
+}
+
+/// Noted before it is told: what cannot be noted is tried again, and would be told each time.
 async fn refused(
     run: &BuildRun,
     context: &Context,
-    note: String,
+    noted: String,
+    why: String,
 ) -> Result<Action, ReconcileError> {
     let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
-    tracing::warn!(namespace, name, note, "a run became no Release");
-    tell(&context.recorder, run, &News { warning: true, reason: "NotReleased".to_owned(), note })
-        .await;
-    Ok(Action::await_change())
+    let action = note(run, context, NOT_RELEASED, noted).await?;
+    tracing::warn!(namespace, name, note = why, "a run became no Release");
+    let news = News { warning: true, reason: "NotReleased".to_owned(), note: why };
+    tell(&context.recorder, run, &news).await;
+    Ok(action)
 }
 
 /// What the server refuses it refuses again; the rest is tried again.
 async fn failed(
     run: &BuildRun,
     context: &Context,
-    step: &'static str,
-    error: kube::Error,
+    wanted: &Release,
+    (step, error): (&'static str, kube::Error),
 ) -> Result<Action, ReconcileError> {
     match error {
         kube::Error::Api(told) if matches!(told.code, 400 | 403 | 422) => {
-            refused(run, context, format!("{step}: {}", told.message)).await
+            let why = format!("{step}: {}", told.message);
+            refused(run, context, against(wanted, &why), why).await
         }
         error => Err(ReconcileError::at(step)(error)),
     }
@@ -260,6 +321,35 @@ mod tests {
         for change in changes {
             wanted(&run(change)).unwrap().expect_err("it cannot be released");
         }
+    }
+
+    #[test]
+    fn a_run_becomes_a_release_once_and_is_refused_once() {
+        let noted = |key: &'static str, text: String| {
+            move |run: &mut Value| run["metadata"]["annotations"] = json!({ key: text })
+        };
+        let new = wanted(&run(|_| ())).unwrap().unwrap();
+        let digest = Digest::sha256(b"index");
+        assert_eq!(id(&new), format!("app-7@{digest}"));
+        // Whether its Release is still there is not even asked.
+        assert!(wanted(&run(noted(RELEASED, id(&new)))).is_none());
+        let why = against(&new, "there is one already");
+        assert!(wanted(&run(noted(NOT_RELEASED, why.clone()))).is_none());
+        // Somebody who names another Release gets it.
+        for (key, text) in [(RELEASED, id(&new)), (NOT_RELEASED, why)] {
+            let other = run(|run| {
+                noted(key, text)(run);
+                run["metadata"]["labels"] = json!({RELEASE: "app-8"});
+            });
+            let name = wanted(&other).unwrap().unwrap().metadata.name;
+            assert_eq!(name.as_deref(), Some("app-8"), "{key}");
+        }
+        // What cannot be a Release is told once, and becomes one as soon as it can.
+        let odd = |run: &mut Value| run["status"]["output"] = json!({});
+        let why = wanted(&run(odd)).unwrap().unwrap_err();
+        let told = noted(NOT_RELEASED, bounded(&why));
+        assert!(wanted(&run(|run| (odd(run), told.clone()(run)).1)).is_none());
+        assert!(wanted(&run(told)).unwrap().is_ok());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_api::release::{Release, ReleaseSpec, ReleaseStatus};
 use portolan_core::{Digest, Platform};
-use portolan_release::status::{self, Refusal};
+use portolan_release::status::{self, Refusal, is_ready};
 use portolan_release::{Findings, ImageFinding, Verification, reason};
 use proptest::prelude::*;
 
@@ -178,7 +178,7 @@ proptest! {
             if first.is_some() {
                 prop_assert_eq!(now.digest.as_ref(), first.as_ref());
             }
-            if plan::is_ready(&before) {
+            if is_ready(&before) {
                 prop_assert_eq!(&now, &before, "a Release that is Ready does not change");
             }
             first = first.or(now.digest);
@@ -189,7 +189,7 @@ proptest! {
         (0..4).for_each(|image| world.happen(Happens::Pass(image)));
         world.lost = false;
         world.wait(1300);
-        prop_assert!(plan::is_ready(&world.status()), "{:?}", world.status());
+        prop_assert!(is_ready(&world.status()), "{:?}", world.status());
         let (looks, writes) = (world.looks, world.writes);
         world.wait(100_000);
         prop_assert_eq!((world.looks, world.writes), (looks, writes));
@@ -203,8 +203,8 @@ proptest! {
             let before = world.status();
             world.happen(event);
             let now = world.status();
-            prop_assert!(!plan::is_ready(&before) || plan::is_ready(&now), "what runs is not taken away");
-            if plan::is_ready(&now) {
+            prop_assert!(!is_ready(&before) || is_ready(&now), "what runs is not taken away");
+            if is_ready(&now) {
                 let passed = (0..4).find(|one| Some(digest(*one).to_string()) == now.digest);
                 prop_assert!(world.passes[usize::from(passed.expect("one of them"))]);
             }
@@ -215,7 +215,7 @@ proptest! {
         world.lost = false;
         world.wait(200);
         let status = world.status();
-        prop_assert!(plan::is_ready(&status));
+        prop_assert!(is_ready(&status));
         prop_assert_eq!(status.digest, Some(digest(3).to_string()));
         prop_assert_eq!(status.candidate, None);
         // And while nothing happens nothing is written.

@@ -121,6 +121,7 @@ async fn decided(run: &BuildRun, context: &Context) -> Result<(World, Decision),
     let settings = plan::Settings {
         step_image: context.settings.step_image.clone(),
         service_account: context.settings.service_account.clone(),
+        source_repository: context.settings.source_repository.clone(),
         created: 0,
     };
     let decide = |world: &World| decide::decide(run, world, &settings, jiff::Timestamp::now());

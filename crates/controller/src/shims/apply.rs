@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::class::ClassStep;
-use super::facts::{Job, Node};
+use super::facts::{Failure, Job, Node};
 use super::outcome;
 use super::plan::{About, Done, Effect, Gone, Heard, Notice};
 use super::record::NodePatch;
@@ -76,9 +76,7 @@ impl Hands {
                 let name = order.identity.job_name();
                 self.create_job(&name, &order.render(&self.settings), heard).await
             }
-            Effect::Collect { job, uid, reason, message } => {
-                self.collect(&job, uid, &reason, &message).await
-            }
+            Effect::Collect { job, uid, failure } => self.collect(&job, uid, &failure).await,
             Effect::Kill { job, uid } => self.kill(job, uid).await,
             Effect::Finalizers { shim, finalizers } => {
                 let meta = &shim.metadata;
@@ -121,10 +119,15 @@ impl Hands {
     }
 
     async fn create_job(&self, name: &str, job: &Value, mut heard: Vec<Heard>) -> Done {
+        // Whether it may be there: a quota that it takes itself is asked before it is seen that it is.
+        let mut lost = false;
         for _ in 0..TRIES {
             let made = match self.post_job(job).await {
                 // Its name says that it is this very Job.
-                Err(error) if is(&error, 409) => self.jobs.get(name).await,
+                Err(error) if is(&error, 409) => {
+                    lost = true;
+                    self.jobs.get(name).await
+                }
                 made => made,
             };
             match made {
@@ -133,9 +136,13 @@ impl Hands {
                     return Done::Wrote(heard);
                 }
                 Err(error @ kube::Error::Api(_)) => {
-                    return unwritten("making a Job", name, &error, heard);
+                    return match unwritten("making a Job", name, &error, heard) {
+                        Done::Refused { heard, .. } if lost => Done::Failed(heard),
+                        done => done,
+                    };
                 }
                 Err(error) => {
+                    lost = true;
                     drop(failed("making a Job", name, &error));
                     sleep(PAUSE).await;
                 }
@@ -150,7 +157,7 @@ impl Hands {
         self.client.request(request.map_err(kube::Error::BuildRequest)?).await
     }
 
-    async fn collect(&self, job: &str, uid: String, reason: &str, message: &str) -> Done {
+    async fn collect(&self, job: &str, uid: String, failure: &Failure) -> Done {
         let of = ListParams::default().labels(&format!("batch.kubernetes.io/job-name={job}"));
         match self.pods.list(&of).await {
             Ok(mut pods) => {
@@ -160,7 +167,7 @@ impl Hands {
                 });
                 let statuses: Vec<_> =
                     pods.items.into_iter().filter_map(|pod| pod.status).collect();
-                Done::Collected(uid, outcome::of_failed(&statuses, reason, message))
+                Done::Collected(uid, outcome::of_failed(&statuses, failure))
             }
             Err(error) => failed("reading the pods of a Job", job, &error),
         }
@@ -269,5 +276,37 @@ fn shim_written(shim: &Shim, written: Result<Shim, kube::Error>) -> Done {
         Ok(shim) => Done::Wrote(vec![Heard::Shim(Box::new(shim))]),
         Err(error) if is(&error, 404) => Done::Wrote(vec![Heard::ShimGone(gone)]),
         Err(error) => failed("writing a Shim", &gone.name, &error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+    use crate::shims::world::settings;
+    use crate::testing::{Answer, client};
+
+    /// Who has no room for a second Job is asked before it is seen that it would be the same one.
+    #[tokio::test]
+    async fn who_is_refused_after_a_lost_answer_may_have_made_its_job() {
+        for lost in [true, false] {
+            let cut = Arc::new(AtomicBool::new(lost));
+            let (client, sent) = client(move |_| match cut.swap(false, Ordering::Relaxed) {
+                true => Answer::Is(json!("cut")),
+                false => Answer::Forbidden("exceeded quota"),
+            });
+            let hands = Hands::new(client, settings());
+            let done = hands.create_job("a", &json!({}), Vec::new()).await;
+            match done {
+                Done::Failed(_) if lost => {}
+                Done::Refused { message, .. } if !lost => {
+                    assert!(message.contains("exceeded quota"), "{message}");
+                }
+                other => panic!("{lost}: {other:?}"),
+            }
+            assert_eq!(sent.lock().unwrap().len(), 1 + usize::from(lost));
+        }
     }
 }

@@ -9,7 +9,8 @@ use portolan_api::shim::{RolloutKind, RolloutStrategy};
 use super::identity::Operation;
 
 /// A number of nodes, or a share of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
+#[serde(try_from = "IntOrString")]
 pub enum Amount {
     /// So many.
     Count(u32),
@@ -47,16 +48,26 @@ impl FromStr for Amount {
     }
 }
 
+impl TryFrom<IntOrString> for Amount {
+    type Error = String;
+
+    fn try_from(value: IntOrString) -> Result<Self, String> {
+        match value {
+            IntOrString::Int(number) => number.to_string().parse(),
+            IntOrString::String(text) => text.parse(),
+        }
+    }
+}
+
 /// How many nodes of a Shim at once; no bound of its own for `recreate`.
 pub(crate) fn max_update(strategy: &RolloutStrategy) -> Option<Amount> {
     match (strategy.kind, &strategy.rolling) {
         (RolloutKind::Recreate, _) => None,
         (RolloutKind::Rolling, None) => Some(Amount::Count(1)),
-        (RolloutKind::Rolling, Some(rolling)) => Some(match &rolling.max_update {
-            IntOrString::Int(number) => Amount::Count(u32::try_from(*number).unwrap_or(1)),
+        (RolloutKind::Rolling, Some(rolling)) => {
             // What reads as nothing is the least that can be meant.
-            IntOrString::String(text) => text.parse().unwrap_or(Amount::Count(1)),
-        }),
+            Some(Amount::try_from(rolling.max_update.clone()).unwrap_or(Amount::Count(1)))
+        }
     }
 }
 
@@ -145,27 +156,34 @@ pub(crate) struct Turn {
     allowances: BTreeMap<String, Allowance>,
     /// Nodes that are worked on at once, whatever for.
     cap: usize,
+    /// Whether what was never tried waits: more of it is about to come.
+    hold: bool,
     /// Those of whom nobody can begin any more.
     closed: BTreeSet<Group>,
 }
 
 impl Turn {
-    pub(crate) fn new(allowances: BTreeMap<String, Allowance>, cap: usize) -> Self {
-        Self { allowances, cap, closed: BTreeSet::new() }
+    pub(crate) fn new(allowances: BTreeMap<String, Allowance>, cap: usize, hold: bool) -> Self {
+        Self { allowances, cap, hold, closed: BTreeSet::new() }
     }
 
     pub(crate) fn next(&mut self, queue: &Queue, books: &Books) -> Option<Candidate> {
-        let none = Allowance::default();
         while books.nodes() < self.cap {
             let one = queue.first(&self.closed)?;
-            let allowance = self.allowances.get(&one.group.shim).unwrap_or(&none);
-            if books.admits(&one, allowance) {
+            let held = self.hold && one.group.operation == Operation::Install && !one.group.again;
+            if !held && books.admits(&one) && self.allows(&one.group, books) {
                 return Some(one);
             }
             // Whoever comes after it in its group is no better off: what goes on only grows, and control planes are last.
             self.closed.insert(one.group);
         }
         None
+    }
+
+    /// Whether a Shim has room for one more, wherever that is. It may go along with another on the same node.
+    pub(crate) fn allows(&self, group: &Group, books: &Books) -> bool {
+        let allowance = self.allowances.get(&group.shim);
+        allowance.is_none_or(|allowance| books.leaves_room(group, allowance))
     }
 }
 
@@ -206,12 +224,16 @@ impl Books {
         }
     }
 
-    fn admits(&self, one: &Candidate, allowance: &Allowance) -> bool {
-        let Group { shim, operation, hash, again } = &one.group;
+    /// Whether anything may begin on a node.
+    fn admits(&self, one: &Candidate) -> bool {
         let second = one.control_plane && self.control_planes > 0;
-        let once = !(second || self.nodes.contains_key(&one.node));
-        let Some(most) = allowance.max_update else { return once };
-        if !once || self.of_shim(shim) >= most {
+        !(second || self.nodes.contains_key(&one.node))
+    }
+
+    fn leaves_room(&self, group: &Group, allowance: &Allowance) -> bool {
+        let Group { shim, operation, hash, again } = group;
+        let Some(most) = allowance.max_update else { return true };
+        if self.of_shim(shim) >= most {
             return false;
         }
         if *operation != Operation::Install {
@@ -264,7 +286,7 @@ mod tests {
     ) -> Vec<String> {
         let mut books = Books::default();
         going.iter().for_each(|(node, one)| books.set(node, vec![one.clone()]));
-        let mut turn = Turn::new(allowances, cap);
+        let mut turn = Turn::new(allowances, cap, false);
         let mut begun = Vec::new();
         while let Some(Candidate { node, group, control_plane }) = turn.next(&queue, &books) {
             queue.set(&node, Vec::new());
@@ -311,6 +333,39 @@ mod tests {
         let mut both = queue(&["b"], &[group("s")]);
         both.set("c", vec![(away, false)]);
         assert_eq!(admit(both, &[], none(), 1), ["c/z"], "what is taken away first");
+    }
+
+    #[test]
+    fn while_more_is_about_to_come_only_what_was_never_tried_waits() {
+        let begins = |hold| {
+            let mut queue = queue(&["a"], &[group("s")]);
+            queue.set("b", vec![(Group { again: true, ..group("s") }, false)]);
+            let away = Group { operation: Operation::Uninstall, ..group("s") };
+            queue.set("c", vec![(away, false)]);
+            let mut turn = Turn::new(BTreeMap::new(), 9, hold);
+            let mut begun = Vec::new();
+            while let Some(one) = turn.next(&queue, &Books::default()) {
+                queue.set(&one.node, Vec::new());
+                begun.push(one.node);
+            }
+            begun
+        };
+        assert_eq!(
+            (begins(true), begins(false)),
+            (["c", "b"].map(String::from).into(), ["c", "a", "b"].map(String::from).into())
+        );
+    }
+
+    #[test]
+    fn who_goes_along_has_room_by_its_own_budget_alone() {
+        let mut books = Books::default();
+        let going = |shim: &str| Going { shim: shim.into(), hash: "h".into(), control_plane: true };
+        books.set("a", vec![going("one")]);
+        let one = Allowance { max_update: Some(1), ..Allowance::default() };
+        let allowances = BTreeMap::from([("one".to_owned(), one.clone()), ("two".to_owned(), one)]);
+        let turn = Turn::new(allowances, 1, false);
+        let allowed = ["one", "two", "all"].map(|shim| turn.allows(&group(shim), &books));
+        assert_eq!(allowed, [false, true, true]);
     }
 
     #[test]

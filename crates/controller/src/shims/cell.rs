@@ -1,26 +1,30 @@
 //! One Shim on one node: how it is, and what is to be done. Pure.
 
+mod past;
+
 use std::collections::HashMap;
+use std::num::NonZeroI64;
 
 use portolan_api::shim::ShimSpec;
 use portolan_shim::desired;
 use portolan_shim::resolve::{self, Admitted, Complaint, Policy, Refusal};
 
-use super::facts::{End, GRACE_SECONDS, JobFacts, NodeFacts};
+use super::budget::Group;
+use super::facts::{NodeFacts, Share};
 use super::identity::Operation;
-use super::outcome::Outcome;
-use super::record::{
-    self, Applied, Bare, Begun, Carried, Failed, Marks, NodePatch, Record, carried,
-};
+use super::outcome::Verdict;
+use super::record::{self, Bare, Carried, Failed, Marks, NodePatch, Record, carried};
 
 /// What was seen of a Shim on a node besides what the node itself says.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Seen<'a> {
-    pub(crate) jobs: &'a [&'a JobFacts],
-    /// Why Jobs failed, by their UIDs.
-    pub(crate) outcomes: &'a HashMap<String, Outcome>,
+    pub(crate) jobs: &'a [Share<'a>],
+    /// What Jobs that failed came to, by their UIDs.
+    pub(crate) verdicts: &'a HashMap<String, Verdict>,
     /// What the server did not take.
     pub(crate) rejected: Option<&'a Failed>,
+    /// Whether what is announced has not begun, as far as anybody can know.
+    pub(crate) fresh: bool,
 }
 
 /// What is looked at of a Shim.
@@ -32,6 +36,9 @@ pub(crate) struct View<'a> {
     pub(crate) bare: Bare,
     pub(crate) policy: Policy,
     pub(crate) deadline_seconds: i64,
+    pub(crate) look_every: Option<NonZeroI64>,
+    /// What the operator says of nodes, as one word.
+    pub(crate) said: &'a str,
 }
 
 impl<'a> View<'a> {
@@ -47,8 +54,8 @@ pub(crate) enum State {
     Ready { updated: bool },
     /// It waits, or is worked on.
     Pending,
-    /// It did not work.
-    Failed(Why),
+    /// It did not work; `usable` is whether pods can use what was there before.
+    Failed { why: Why, usable: bool },
     /// It cannot work there.
     Unsupported(Why),
 }
@@ -74,6 +81,14 @@ pub(crate) struct Want {
     pub(crate) repair: bool,
 }
 
+impl Want {
+    /// With whom it begins or waits.
+    pub(crate) fn group(&self, shim: &str) -> Group {
+        let again = self.retry || self.repair;
+        Group { shim: shim.to_owned(), operation: self.operation, hash: self.hash.clone(), again }
+    }
+}
+
 /// One Shim on one node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Cell {
@@ -93,7 +108,7 @@ pub(crate) struct Cell {
     pub(crate) collect: Option<(String, String)>,
     /// Jobs that nobody wants any more: name and UID.
     pub(crate) kill: Vec<(String, String)>,
-    /// When to look again, in seconds.
+    /// When what failed may be tried again, or a look is due, in seconds.
     pub(crate) wake: Option<i64>,
     /// What deserves a look, and is no failure.
     pub(crate) warnings: Vec<Complaint>,
@@ -111,6 +126,13 @@ impl Cell {
     }
 }
 
+impl Cell {
+    /// Then at the latest.
+    fn wake_at(&mut self, at: i64) {
+        self.wake = Some(self.wake.map_or(at, |other| other.min(at)));
+    }
+}
+
 /// What a node should have.
 enum Goal {
     Have(String, Admitted),
@@ -125,6 +147,7 @@ fn goal(view: &View<'_>, node: &NodeFacts) -> Goal {
     let facts =
         resolve::Node { name: &node.name, os: &node.os, arch: &node.arch, runtime: &node.runtime };
     let found = resolve::resolve(view.name, view.spec, &facts)
+        .and_then(|artifact| resolve::sound(view.spec).map(|()| artifact))
         .and_then(|artifact| resolve::admit(&artifact, &view.policy));
     match found {
         Ok(artifact) => Goal::Have(desired::hash(view.spec, &artifact), artifact),
@@ -158,11 +181,15 @@ pub(crate) fn decide(view: &View<'_>, node: &NodeFacts, seen: &Seen<'_>, now: i6
         wake: None,
         warnings: Vec::new(),
     };
-    look_at_jobs(&mut cell, &goal, node, seen, (now, view.deadline_seconds));
-    give_up(&mut cell, &goal);
-    if let Some(failed) = seen.rejected {
-        reject(&mut cell, failed);
+    past::look_at_jobs(&mut cell, &goal, node, seen, (view, now));
+    past::give_up(&mut cell, &goal);
+    if !seen.fresh {
+        past::doubt(&mut cell);
     }
+    if let Some(failed) = seen.rejected {
+        past::reject(&mut cell, failed);
+    }
+    past::forget(&mut cell.record, &goal);
     let kept = cell.carries.then_some(&cell.record);
     cell.patch = match &was {
         Carried::Ours(_) => record::patch(node, &marks, kept),
@@ -170,168 +197,33 @@ pub(crate) fn decide(view: &View<'_>, node: &NodeFacts, seen: &Seen<'_>, now: i6
         Carried::Stale => record::patch(node, &marks, None),
         _ => NodePatch::default(),
     };
-    settle(&mut cell, goal, node, (marks.handler, now));
+    settle(&mut cell, goal, node, (view, now));
     if !node.ready {
         cell.want = None;
     }
     Some(cell)
 }
 
-/// Takes in what Jobs have come to.
-fn look_at_jobs(
-    cell: &mut Cell,
-    goal: &Goal,
-    node: &NodeFacts,
-    seen: &Seen<'_>,
-    (now, deadline): (i64, i64),
-) {
-    let begun = cell.record.begun.clone();
-    for job in seen.jobs {
-        let of = &job.identity;
-        let announced = of.node_uid == node.uid
-            && begun.as_ref().is_some_and(|begun| {
-                begun.nonce == of.nonce && begun.operation == of.operation && begun.hash == of.hash
-            });
-        let late = job.is_late(now, deadline);
-        match &job.end {
-            // Whatever was not announced, or is of another machine, says nothing of this one.
-            Some(_) if !announced => {}
-            Some(End::Complete) => succeeded(cell, node, begun.as_ref()),
-            Some(End::Failed { .. }) => match seen.outcomes.get(&job.uid) {
-                Some(outcome) => failed(cell, of.operation, &of.hash, outcome, now),
-                None => {
-                    cell.busy = true;
-                    cell.collect = Some((job.name.clone(), job.uid.clone()));
-                }
-            },
-            None if late => {
-                if announced {
-                    failed(cell, of.operation, &of.hash, &Outcome::silent(), now);
-                }
-                if !job.deleting {
-                    cell.kill.push((job.name.clone(), job.uid.clone()));
-                }
-            }
-            None => {
-                cell.busy = true;
-                cell.wake = Some(job.since + deadline + GRACE_SECONDS + 1);
-                if !job.deleting && (!announced || is_obsolete(goal, of.operation, &of.hash)) {
-                    cell.kill.push((job.name.clone(), job.uid.clone()));
-                }
-            }
-        }
-    }
-}
-
-/// What was to begin was not taken by the server. Nothing was done on the node.
-fn reject(cell: &mut Cell, failed: &Failed) {
-    let of = |begun: &Begun| failed.is_of(begun.operation, &begun.hash);
-    if cell.busy || cell.record.begun.as_ref().is_some_and(|begun| !of(begun)) {
-        return;
-    }
-    cell.record.begun = None;
-    cell.record.failed = Some(failed.clone());
-    cell.failure = Some(failed.clone());
-}
-
-/// Something was begun that nobody wants any more, and that has left no result: how far it came nobody knows, so
-/// what was there before is put there again.
-fn give_up(cell: &mut Cell, goal: &Goal) {
-    let Some(begun) = &cell.record.begun else { return };
-    let wanted = match (begun.operation, goal) {
-        (Operation::Uninstall, Goal::Nothing) => true,
-        (Operation::Install | Operation::Verify, Goal::Have(hash, _)) => *hash == begun.hash,
-        _ => false,
-    };
-    if cell.busy || wanted {
-        return;
-    }
-    if begun.operation != Operation::Verify {
-        distrust(&mut cell.record);
-    }
-    cell.record.begun = None;
-}
-
-fn distrust(record: &mut Record) {
-    if let Some(applied) = &mut record.applied {
-        applied.drifted = true;
-    }
-}
-
-/// An uninstall is let go to its end: what it leaves is clean.
-fn is_obsolete(goal: &Goal, operation: Operation, hash: &str) -> bool {
-    match (operation, goal) {
-        (Operation::Uninstall, _) => false,
-        (_, Goal::Have(wanted, _)) => wanted != hash,
-        _ => true,
-    }
-}
-
-fn succeeded(cell: &mut Cell, node: &NodeFacts, begun: Option<&Begun>) {
-    let Some(begun) = begun else { return };
-    let seen = Applied {
-        hash: begun.hash.clone(),
-        handler: begun.handler.clone(),
-        boot: node.boot.clone(),
-        runtime: node.runtime.clone(),
-        drifted: false,
-    };
-    cell.record.begun = None;
-    match begun.operation {
-        Operation::Install => {
-            cell.record.applied = Some(seen);
-            cell.record.failed = None;
-        }
-        Operation::Verify => cell.record.applied = Some(seen),
-        Operation::Uninstall => {
-            cell.record = Record { node: node.uid.clone(), ..Record::default() };
-            cell.carries = false;
-        }
-    }
-}
-
-fn failed(cell: &mut Cell, operation: Operation, hash: &str, outcome: &Outcome, now: i64) {
-    cell.record.begun = None;
-    // Whatever a look did not find as it should be, an install puts right or says why not. What failed half way
-    // may have left half of it.
-    distrust(&mut cell.record);
-    if operation == Operation::Verify {
-        return;
-    }
-    let before = cell.record.failed.take().filter(|before| before.is_of(operation, hash));
-    let failed = Failed {
-        operation,
-        hash: hash.to_owned(),
-        times: before.map_or(1, |before| before.times.saturating_add(1)),
-        at: now,
-        reason: outcome.reason.clone(),
-        message: outcome.message.clone(),
-        // What is to be taken away has no spec that could change.
-        permanent: outcome.permanent && operation == Operation::Install,
-    };
-    cell.record.failed = Some(failed.clone());
-    cell.failure = Some(failed);
-}
-
 /// From what a node carries and should have to how it is and what is to be done.
-fn settle(cell: &mut Cell, goal: Goal, node: &NodeFacts, (handler, now): (&str, i64)) {
+fn settle(cell: &mut Cell, goal: Goal, node: &NodeFacts, (view, now): (&View<'_>, i64)) {
     match goal {
         Goal::Nothing => {
             if cell.carries && !cell.busy {
-                try_for(cell, Operation::Uninstall, String::new(), None, now);
+                try_for(cell, (Operation::Uninstall, String::new()), None, (view, now));
             }
         }
         Goal::Refused(refusal) => {
             let why = Why { reason: refusal.reason().into(), message: refusal.to_string() };
             cell.state = Some(match refusal.is_unsupported() {
                 true => State::Unsupported(why),
-                false => State::Failed(why),
+                false => State::Failed { why, usable: is_usable(cell, view) },
             });
+            look(cell, node, (view, now));
         }
         Goal::Have(hash, artifact) => {
             cell.hash = Some(hash.clone());
             cell.warnings.clone_from(&artifact.warnings);
-            have(cell, (hash, artifact), node, handler, now);
+            have(cell, (hash, artifact), node, (view, now));
         }
     }
 }
@@ -340,37 +232,54 @@ fn have(
     cell: &mut Cell,
     (hash, artifact): (String, Admitted),
     node: &NodeFacts,
-    handler: &str,
-    now: i64,
+    (view, now): (&View<'_>, i64),
 ) {
     let installing = cell.busy && !is_verifying(cell);
-    let applied = cell.record.applied.clone();
-    let usable = applied.as_ref().is_some_and(|applied| applied.is_usable(handler));
-    match applied {
-        Some(applied) if applied.hash == hash && !applied.drifted && !installing => {
-            cell.state = Some(State::Ready { updated: true });
-            let moved = applied.boot != node.boot || applied.runtime != node.runtime;
-            if moved && !cell.busy {
-                try_for(cell, Operation::Verify, hash, None, now);
-            }
+    let applied = cell.record.applied.as_ref().filter(|applied| !applied.drifted);
+    let there = applied.is_some_and(|applied| applied.hash == hash) && !installing;
+    let failed = cell.record.failure(Operation::Install, &hash);
+    let usable = is_usable(cell, view);
+    cell.state = Some(match failed {
+        _ if there => State::Ready { updated: true },
+        // It stays visible until it works.
+        Some(Failed { reason, message, .. }) => {
+            let why = Why { reason: reason.clone(), message: message.clone() };
+            State::Failed { why, usable }
         }
-        _ => {
-            let failed = cell.record.failed.clone();
-            let failed = failed.filter(|failed| failed.is_of(Operation::Install, &hash));
-            let begun = cell.record.begun.is_some() && !is_verifying(cell);
-            cell.state = Some(match failed {
-                // It stays visible until it works.
-                Some(failed) => {
-                    State::Failed(Why { reason: failed.reason, message: failed.message })
-                }
-                None if usable && !begun => State::Ready { updated: false },
-                None => State::Pending,
-            });
-            if !cell.busy {
-                try_for(cell, Operation::Install, hash, Some(artifact), now);
-            }
-        }
+        None if usable => State::Ready { updated: false },
+        None => State::Pending,
+    });
+    look(cell, node, (view, now));
+    if !there && !cell.busy && cell.want.is_none() {
+        try_for(cell, (Operation::Install, hash), Some(artifact), (view, now));
     }
+}
+
+/// What pods are sent here for is looked at after a boot, with another runtime and once in a while, before anything else, and also
+/// where it is not what the Shim says now: an update may wait, or have failed for good, and the root of the node be a new one.
+fn look(cell: &mut Cell, node: &NodeFacts, (view, now): (&View<'_>, i64)) {
+    if cell.busy || !is_usable(cell, view) {
+        return;
+    }
+    let Some(applied) = &cell.record.applied else { return };
+    let due = view.look_every.map(|every| {
+        let name = format!("{}/{}", node.uid, view.name);
+        applied.look_at(&name, every.get(), now)
+    });
+    let other = applied.boot != node.boot || applied.runtime != node.runtime;
+    if other || due.is_some_and(|at| at <= now) {
+        let hash = applied.hash.clone();
+        try_for(cell, (Operation::Verify, hash), None, (view, now));
+    } else if let Some(at) = due {
+        cell.wake_at(at);
+    }
+}
+
+/// Whether pods can use what is there, and nobody is changing it.
+fn is_usable(cell: &Cell, view: &View<'_>) -> bool {
+    let applied = cell.record.applied.as_ref();
+    let usable = applied.is_some_and(|one| one.is_usable(&view.spec.runtime_class.handler));
+    usable && (cell.record.begun.is_none() || is_verifying(cell))
 }
 
 fn is_verifying(cell: &Cell) -> bool {
@@ -380,18 +289,18 @@ fn is_verifying(cell: &Cell) -> bool {
 /// Wants it, unless it failed and its time has not come.
 fn try_for(
     cell: &mut Cell,
-    operation: Operation,
-    hash: String,
+    (operation, hash): (Operation, String),
     artifact: Option<Admitted>,
-    now: i64,
+    (view, now): (&View<'_>, i64),
 ) {
-    let failed = cell.record.failed.as_ref().filter(|failed| failed.is_of(operation, &hash));
+    let failed = cell.record.failure(operation, &hash);
     if let Some(failed) = failed {
-        if failed.permanent {
+        if failed.is_final(view.said) {
             return;
         }
         if failed.waits(now) {
-            cell.wake = Some(failed.retry_at());
+            let at = failed.retry_at();
+            cell.wake_at(at);
             return;
         }
     }

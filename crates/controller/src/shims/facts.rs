@@ -80,6 +80,7 @@ pub(crate) struct TemplateSpec {
 #[serde(default)]
 pub(crate) struct JobStatus {
     pub(crate) conditions: Vec<Condition>,
+    pub(crate) failed: usize,
 }
 
 /// What is known of a node.
@@ -141,11 +142,29 @@ impl From<Node> for NodeFacts {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
     Complete,
-    Failed { reason: String, message: String },
+    Failed(Failure),
+}
+
+/// What is said of a Job that failed.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Failure {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// How many of its pods failed; some may be gone.
+    pub(crate) pods: usize,
 }
 
 /// What a Job may take beyond its deadline, in seconds: pods are given time to end.
 pub(crate) const GRACE_SECONDS: i64 = 120;
+
+/// A Job as one of its Shims sees it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share<'a> {
+    pub(crate) job: &'a JobFacts,
+    pub(crate) shim: &'a str,
+    /// What the node should have of that Shim afterwards.
+    pub(crate) hash: &'a str,
+}
 
 /// What is known of a Job of ours.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,24 +186,39 @@ impl JobFacts {
         let (name, uid) = (metadata.name?, metadata.uid?);
         let identity = Identity::read(metadata.annotations.as_ref()?)?;
         let owners = metadata.owner_references.unwrap_or_default();
-        let owned = owners.iter().any(|owner| owner.uid == identity.owner());
+        // One of several is enough: a Shim that is gone is no longer named.
+        let owned = owners.iter().any(|owner| identity.is_owned_by(&owner.uid));
         let ours = metadata.namespace.as_deref() == Some(namespace)
             && identity.job_name() == name
             && spec.template.spec.node_name == identity.node
             && owned;
+        let pods = status.failed;
         let end = status.conditions.into_iter().filter(|one| one.status == "True");
         let end = end.into_iter().find_map(|one| match one.kind.as_str() {
             "Complete" => Some(End::Complete),
-            "Failed" => Some(End::Failed { reason: one.reason, message: one.message }),
+            "Failed" => {
+                Some(End::Failed(Failure { reason: one.reason, message: one.message, pods }))
+            }
             _ => None,
         });
         let deleting = metadata.deletion_timestamp.is_some();
         ours.then_some(Self { name, uid, identity, end, since: 0, deleting })
     }
 
+    /// What it is to a Shim, by its UID; nothing where it is not of it.
+    pub(crate) fn share(&self, shim_uid: &str) -> Option<Share<'_>> {
+        let found = self.identity.parts().find(|(_, uid, _)| *uid == shim_uid);
+        found.map(|(shim, _, hash)| Share { job: self, shim, hash })
+    }
+
     /// Whether nobody waits for it any more: its node is gone or silent.
     pub(crate) fn is_late(&self, now: i64, deadline: i64) -> bool {
-        self.is_live() && now > self.since + deadline + GRACE_SECONDS
+        self.is_live() && now >= self.late_from(deadline)
+    }
+
+    /// From when on it is late.
+    pub(crate) fn late_from(&self, deadline: i64) -> i64 {
+        self.since + deadline + GRACE_SECONDS + 1
     }
 
     /// Whether it may still do something on its node.

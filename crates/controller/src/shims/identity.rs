@@ -39,6 +39,18 @@ pub(crate) struct Identity {
     pub(crate) hash: String,
     /// When it was decided: keeps apart what is done again.
     pub(crate) nonce: i64,
+    /// What else the same Job installs. A Job of one Shim is called and written as if there were no such thing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) also: Vec<Part>,
+}
+
+/// One of the Shims of a Job.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Part {
+    pub(crate) shim: String,
+    pub(crate) shim_uid: String,
+    pub(crate) hash: String,
 }
 
 /// A name of a Job is copied to a label of its pods.
@@ -46,11 +58,16 @@ const MAX_NAME: usize = 63;
 const DIGITS: usize = 10;
 
 impl Identity {
-    /// `NODE-SHIM-install-0123456789`, the readable part cut where it is too long.
+    /// `NODE-SHIM-install-0123456789`, or `NODE-SHIM-and-2-install-0123456789` with two others, the readable part cut
+    /// where it is too long.
     pub(crate) fn job_name(&self) -> String {
-        let text = serde_json::to_vec(self).expect("texts and a number");
+        let text = serde_json::to_vec(self).expect("texts and numbers");
         let digest = Digest::sha256(&text).hex();
-        let mut name = format!("{}-{}-{}", self.node, self.shim, self.operation.as_str());
+        let more = match self.also.len() {
+            0 => String::new(),
+            more => format!("-and-{more}"),
+        };
+        let mut name = format!("{}-{}{more}-{}", self.node, self.shim, self.operation.as_str());
         name.truncate(name.floor_char_boundary(MAX_NAME - DIGITS - 1));
         // A name has no dot beside a hyphen.
         let kept = name.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()).len();
@@ -58,12 +75,28 @@ impl Identity {
         format!("{name}-{}", &digest[..DIGITS])
     }
 
-    /// Who takes the Job along when it goes. An uninstall must outlive whoever deletes the Shim and what
-    /// belongs to it, so it belongs to the node.
-    pub(crate) fn owner(&self) -> &str {
+    /// Its Shims: name, UID, and what the node should have of it.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (&str, &str, &str)> {
+        let others = self.also.iter().map(|one| (&*one.shim, &*one.shim_uid, &*one.hash));
+        std::iter::once((&*self.shim, &*self.shim_uid, &*self.hash)).chain(others)
+    }
+
+    /// What it does for a Shim, by its UID.
+    pub(crate) fn hash_of(&self, shim_uid: &str) -> Option<&str> {
+        self.parts().find(|(_, uid, _)| *uid == shim_uid).map(|(_, _, hash)| hash)
+    }
+
+    /// Whether it is one Job for several Shims.
+    pub(crate) fn is_shared(&self) -> bool {
+        !self.also.is_empty()
+    }
+
+    /// Whether this is one of those who take the Job along when they go. An uninstall must outlive whoever deletes
+    /// the Shim and what belongs to it, so it belongs to the node.
+    pub(crate) fn is_owned_by(&self, uid: &str) -> bool {
         match self.operation {
-            Operation::Uninstall => &self.node_uid,
-            Operation::Install | Operation::Verify => &self.shim_uid,
+            Operation::Uninstall => self.node_uid == uid,
+            Operation::Install | Operation::Verify => self.hash_of(uid).is_some(),
         }
     }
 
@@ -72,7 +105,7 @@ impl Identity {
     }
 
     pub(crate) fn write(&self) -> (String, String) {
-        (IDENTITY.to_owned(), serde_json::to_string(self).expect("texts and a number"))
+        (IDENTITY.to_owned(), serde_json::to_string(self).expect("texts and numbers"))
     }
 }
 
@@ -91,6 +124,7 @@ mod tests {
             operation,
             hash: "h".into(),
             nonce: 1,
+            also: Vec::new(),
         }
     }
 
@@ -98,6 +132,24 @@ mod tests {
     fn short_names_stay_readable() {
         let name = identity("node-1", "spin-v2", Operation::Install).job_name();
         assert!(name.starts_with("node-1-spin-v2-install-"), "{name}");
+    }
+
+    fn part(shim: &str, hash: &str) -> Part {
+        Part { shim: shim.into(), shim_uid: format!("uid-of-{shim}"), hash: hash.into() }
+    }
+
+    /// Scripts know the name, and Jobs of an older controller are found by it.
+    #[test]
+    fn a_job_of_one_shim_is_called_and_written_as_ever() {
+        let one = identity("node-1", "spin-v2", Operation::Install);
+        assert_eq!(one.job_name(), "node-1-spin-v2-install-8c48bf6eae");
+        assert!(!one.write().1.contains("also"), "{}", one.write().1);
+        let two = Identity { also: vec![part("slight", "g")], ..one };
+        assert!(two.job_name().starts_with("node-1-spin-v2-and-1-install-"), "{}", two.job_name());
+        assert_eq!(Identity::read(&BTreeMap::from([two.write()])), Some(two.clone()));
+        assert_eq!((two.hash_of("uid-of-slight"), two.hash_of("uid-of-x")), (Some("g"), None));
+        assert!(two.is_owned_by("uid-of-spin-v2") && two.is_owned_by("uid-of-slight"));
+        assert!(!two.is_owned_by("uid-of-node-1"));
     }
 
     #[test]
@@ -112,12 +164,14 @@ mod tests {
                         one.job_name(),
                         Identity { nonce: 2, ..one.clone() }.job_name(),
                         Identity { hash: "g".into(), ..one.clone() }.job_name(),
-                        Identity { node_uid: "another machine".into(), ..one }.job_name(),
+                        Identity { node_uid: "another machine".into(), ..one.clone() }.job_name(),
+                        Identity { also: vec![part("b", "h")], ..one.clone() }.job_name(),
+                        Identity { also: vec![part("b", "g")], ..one }.job_name(),
                     ]);
                 }
             }
         }
-        assert_eq!(names.len(), 2 * 2 * 3 * 4);
+        assert_eq!(names.len(), 2 * 2 * 3 * 6);
         for name in names {
             assert!(name.len() <= MAX_NAME, "{name}");
             let label = name

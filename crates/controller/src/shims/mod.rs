@@ -22,6 +22,8 @@ mod class;
 mod facts;
 mod identity;
 mod job;
+#[cfg(test)]
+mod look_tests;
 mod outcome;
 mod plan;
 mod record;
@@ -33,6 +35,10 @@ mod simulation;
 mod status;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod together_tests;
+#[cfg(test)]
+mod told_tests;
 pub(crate) mod upstream;
 mod wire;
 #[cfg(test)]

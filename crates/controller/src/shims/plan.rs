@@ -4,134 +4,38 @@
 //! A node is looked at when it, one of its Jobs or a Shim changed; what came of it is kept, and who may begin
 //! is decided over all of that.
 
+mod alarms;
+mod effect;
+mod gather;
 mod graves;
 mod heard;
 mod ledger;
 mod owed;
 mod rollout;
 mod shim;
+mod starting;
+mod together;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use portolan_api::shim::{FINALIZER, Shim, ShimStatus};
-use portolan_shim::resolve::Admitted;
-use serde_json::Value;
+use portolan_api::shim::{FINALIZER, Shim};
 
 use super::cell::{self, Cell, Seen, View};
-use super::class::ClassStep;
-use super::facts::{End, JobFacts, NodeFacts};
-use super::identity::{Identity, Operation};
-use super::job;
-use super::outcome::Outcome;
-use super::record::{Bare, Failed, NodePatch};
+use super::facts::{End, Failure, JobFacts, NodeFacts, Share};
+use super::outcome::Verdict;
+use super::record::{Bare, Failed};
 use super::settings::Settings;
 
+use alarms::Alarms;
+pub(crate) use effect::{About, Effect, Key, Notice, Order, Piece};
+use gather::Gather;
 use graves::Graves;
 pub(crate) use heard::{Done, Gone, Heard};
 use ledger::{Cells, Ledger};
 use owed::Owed;
-
-/// What is written at one time by one writer only.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) enum Key {
-    Node(String),
-    Job(String),
-    Shim(String),
-    /// The RuntimeClass of a Shim.
-    Class(String),
-}
-
-/// What is to be done.
-#[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Effect {
-    /// Labels and annotations of a node.
-    Patch {
-        node: String,
-        uid: String,
-        patch: NodePatch,
-    },
-    /// The same, and then a Job.
-    Start {
-        node: String,
-        uid: String,
-        patch: NodePatch,
-        order: Arc<Order>,
-    },
-    /// Ask why a Job failed.
-    Collect {
-        job: String,
-        uid: String,
-        reason: String,
-        message: String,
-    },
-    /// Delete a Job and its pods.
-    Kill {
-        job: String,
-        uid: String,
-    },
-    Finalizers {
-        shim: Arc<Shim>,
-        finalizers: Vec<String>,
-    },
-    Status {
-        shim: Arc<Shim>,
-        status: Box<ShimStatus>,
-    },
-    Class {
-        shim: String,
-        name: String,
-        step: Box<ClassStep>,
-    },
-    /// An Event; nobody waits for it.
-    Tell(Notice),
-}
-
-/// A Job to be made. It is put together when it is sent: thousands may wait for their turn.
-#[derive(Debug, PartialEq)]
-pub(crate) struct Order {
-    pub(crate) identity: Identity,
-    pub(crate) shim: Arc<Shim>,
-    pub(crate) artifact: Option<Admitted>,
-}
-
-impl Order {
-    pub(crate) fn render(&self, settings: &Settings) -> Value {
-        job::render(&self.identity, &self.shim.spec, self.artifact.as_ref(), settings)
-    }
-}
-
-/// Something that people should hear of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Notice {
-    pub(crate) about: About,
-    pub(crate) warning: bool,
-    pub(crate) reason: String,
-    pub(crate) note: String,
-}
-
-/// What an Event is about: kind, name, UID.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum About {
-    Shim { name: String, uid: String },
-    Node { name: String, uid: String },
-}
-
-impl Effect {
-    /// What nobody else may write meanwhile.
-    pub(crate) fn key(&self) -> Option<Key> {
-        Some(match self {
-            Self::Patch { node, .. } | Self::Start { node, .. } => Key::Node(node.clone()),
-            Self::Collect { job, .. } | Self::Kill { job, .. } => Key::Job(job.clone()),
-            Self::Finalizers { shim, .. } | Self::Status { shim, .. } => {
-                Key::Shim(shim.metadata.name.clone().unwrap_or_default())
-            }
-            Self::Class { shim, .. } => Key::Class(shim.clone()),
-            Self::Tell(_) => return None,
-        })
-    }
-}
+use starting::{Rejected, Starting};
 
 /// An object and the version it was heard in: what comes late must not undo what came after it.
 #[derive(Debug, Clone)]
@@ -144,13 +48,15 @@ struct Kept<T> {
 #[derive(Debug)]
 pub(crate) struct Planner {
     settings: Settings,
+    /// What they say of nodes, as one word.
+    said: String,
     nodes: BTreeMap<String, Kept<NodeFacts>>,
     shims: BTreeMap<String, Kept<Arc<Shim>>>,
     jobs: HashMap<String, Kept<JobFacts>>,
     jobs_of: HashMap<String, BTreeSet<String>>,
     classes: BTreeMap<String, RuntimeClass>,
     refused_classes: BTreeMap<String, String>,
-    outcomes: HashMap<String, Outcome>,
+    verdicts: HashMap<String, Verdict>,
     ledger: Ledger,
     owed: Owed,
     dirty_nodes: BTreeSet<String>,
@@ -160,13 +66,15 @@ pub(crate) struct Planner {
     busy: BTreeSet<Key>,
     /// What was told to begin and has not been heard of, by node.
     starting: BTreeMap<String, Starting>,
-    /// What the server did not take of it, by node and with the Shim, until that is written there.
-    rejected: BTreeMap<String, (String, Failed)>,
+    /// What the server did not take of it, by node and Shim, until that is written there.
+    rejected: BTreeMap<String, BTreeMap<String, Rejected>>,
+    gather: Gather,
     /// Jobs that were heard of since the last look.
     unseen: Vec<String>,
     graves: Graves,
     pauses: HashMap<Key, Pause>,
     timers: BTreeSet<(i64, Key)>,
+    alarms: Alarms,
     status_at: HashMap<String, i64>,
     /// When the last look was.
     last: i64,
@@ -174,17 +82,6 @@ pub(crate) struct Planner {
     pub(crate) looked: u64,
     /// How often a Shim on a node was decided on, or who begins was.
     weighed: u64,
-}
-
-/// Something that was told to begin.
-#[derive(Debug, Clone)]
-struct Starting {
-    shim: String,
-    hash: String,
-    operation: Operation,
-    order: Arc<Order>,
-    /// From when on it would have been heard of.
-    until: i64,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -196,8 +93,6 @@ struct Pause {
 
 /// Milliseconds: between two statuses of a Shim while something goes on.
 const STATUS_PAUSE: i64 = 1000;
-/// Watches end by themselves before that, and are begun again.
-const UNSURE: i64 = 90_000;
 const FIRST_PAUSE: i64 = 500;
 const LONGEST_PAUSE: i64 = 60_000;
 /// After a no: somebody has to change a rule of the cluster, or the Shim, which ends the pause.
@@ -207,6 +102,7 @@ const LONGEST_PAUSE_REFUSED: i64 = 1_800_000;
 impl Planner {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
+            said: settings.said_of_nodes(),
             settings,
             nodes: BTreeMap::new(),
             shims: BTreeMap::new(),
@@ -214,7 +110,7 @@ impl Planner {
             jobs_of: HashMap::new(),
             classes: BTreeMap::new(),
             refused_classes: BTreeMap::new(),
-            outcomes: HashMap::new(),
+            verdicts: HashMap::new(),
             ledger: Ledger::default(),
             owed: Owed::default(),
             dirty_nodes: BTreeSet::new(),
@@ -223,10 +119,12 @@ impl Planner {
             busy: BTreeSet::new(),
             starting: BTreeMap::new(),
             rejected: BTreeMap::new(),
+            gather: Gather::default(),
             unseen: Vec::new(),
             graves: Graves::default(),
             pauses: HashMap::new(),
             timers: BTreeSet::new(),
+            alarms: Alarms::default(),
             status_at: HashMap::new(),
             last: i64::MIN,
             looked: 0,
@@ -245,6 +143,9 @@ impl Planner {
             if let Some(job) = self.jobs.get_mut(&name) {
                 job.value.since = now / 1000;
             }
+        }
+        if let Some((until, shim)) = self.gather.heard(now) {
+            self.timers.insert((until, Key::Shim(shim)));
         }
         let mut effects = Vec::new();
         let changed: Vec<String> = std::mem::take(&mut self.dirty_nodes).into_iter().collect();
@@ -268,12 +169,14 @@ impl Planner {
 
     /// When something is to be looked at again although nothing is heard.
     pub(crate) fn next(&self) -> Option<i64> {
-        self.timers.first().map(|(at, _)| *at)
+        let timer = self.timers.first().map(|(at, _)| *at);
+        timer.into_iter().chain(self.alarms.next()).chain(self.owed.next()).min()
     }
 
     /// The clock was set back: whatever was to be looked at by the old one is looked at now.
     fn set_back(&mut self, now: i64) {
         self.timers.clear();
+        self.alarms.clear();
         self.dirty_nodes.extend(self.nodes.keys().cloned());
         self.dirty_shims.extend(self.shims.keys().cloned());
         self.jobs.values_mut().for_each(|job| job.value.since = job.value.since.min(now / 1000));
@@ -281,8 +184,15 @@ impl Planner {
 
     /// Lets those be looked at whose time has come.
     fn ring(&mut self, now: i64) {
+        while let Some(node) = self.alarms.ring(now) {
+            self.dirty_nodes.insert(node);
+        }
         while let Some((at, key)) = self.timers.first().cloned().filter(|(at, _)| *at <= now) {
             self.timers.remove(&(at, key.clone()));
+            // Heard of too late: nothing else would ever end this pause.
+            if !self.knows(&key) {
+                self.pauses.remove(&key);
+            }
             match key {
                 Key::Node(node) => drop(self.dirty_nodes.insert(node)),
                 Key::Shim(shim) | Key::Class(shim) => drop(self.dirty_shims.insert(shim)),
@@ -291,6 +201,20 @@ impl Planner {
                     self.dirty_nodes.extend(node);
                 }
             }
+        }
+    }
+
+    /// How many wait after a failure.
+    #[cfg(test)]
+    pub(crate) fn paused(&self) -> usize {
+        self.pauses.len()
+    }
+
+    fn knows(&self, key: &Key) -> bool {
+        match key {
+            Key::Node(node) => self.nodes.contains_key(node),
+            Key::Job(job) => self.jobs.contains_key(job),
+            Key::Shim(shim) | Key::Class(shim) => self.shims.contains_key(shim),
         }
     }
 
@@ -333,42 +257,41 @@ impl Planner {
             self.weighed += 1;
             let jobs = self.jobs_on(name, shim);
             let view = self.view(shim_name, shim);
-            let rejected = self.rejected.get(name).filter(|(shim, _)| shim == shim_name);
-            let seen = Seen {
-                jobs: &jobs,
-                outcomes: &self.outcomes,
-                rejected: rejected.map(|(_, failed)| failed),
-            };
+            let (rejected, fresh) = self.rejected(name, shim_name);
+            let seen = Seen { jobs: &jobs, verdicts: &self.verdicts, rejected, fresh };
             let Some(cell) = cell::decide(&view, &node, &seen, now / 1000) else { continue };
             cells.insert(shim_name.clone(), cell);
         }
         for cell in cells.values() {
-            self.follow(cell, name, now, effects);
+            self.follow(cell, now, effects);
         }
         self.dirty_shims.extend(self.ledger.replace(name, cells));
         self.owe(name, now);
     }
 
     /// What a cell asks for besides a turn.
-    fn follow(&mut self, cell: &Cell, node: &str, now: i64, effects: &mut Vec<Effect>) {
-        if let Some(at) = cell.wake {
-            self.timers.insert((at.saturating_mul(1000), Key::Node(node.to_owned())));
-        }
+    fn follow(&mut self, cell: &Cell, now: i64, effects: &mut Vec<Effect>) {
         if let Some((job, uid)) = cell.collect.clone()
-            && self.may_write(&Key::Job(job.clone()), now)
+            && self.claim(&job, now)
         {
             let end = self.jobs.get(&job).and_then(|job| job.value.end.clone());
-            let (reason, message) = match end {
-                Some(End::Failed { reason, message }) => (reason, message),
-                _ => Default::default(),
+            let failure = match end {
+                Some(End::Failed(failure)) => failure,
+                _ => Failure::default(),
             };
-            effects.push(Effect::Collect { job, uid, reason, message });
+            effects.push(Effect::Collect { job, uid, failure });
         }
         for (job, uid) in cell.kill.clone() {
-            if self.may_write(&Key::Job(job.clone()), now) {
+            if self.claim(&job, now) {
                 effects.push(Effect::Kill { job, uid });
             }
         }
+    }
+
+    /// Whether something may be done with a Job now; who asks next is told no. Several Shims may ask for the same.
+    fn claim(&mut self, job: &str, now: i64) -> bool {
+        let key = Key::Job(job.to_owned());
+        self.may_write(&key, now) && self.busy.insert(key)
     }
 
     /// Jobs of a node that is gone: nobody will ever run them.
@@ -381,13 +304,14 @@ impl Planner {
         }
     }
 
-    fn jobs_on(&self, node: &str, shim: &Shim) -> Vec<&JobFacts> {
+    fn jobs_on(&self, node: &str, shim: &Shim) -> Vec<Share<'_>> {
+        let Some(uid) = &shim.metadata.uid else { return Vec::new() };
         let names = self.jobs_of.get(node).into_iter().flatten();
         let jobs = names.filter_map(|name| self.jobs.get(name)).map(|kept| &kept.value);
-        jobs.filter(|job| Some(&job.identity.shim_uid) == shim.metadata.uid.as_ref()).collect()
+        jobs.filter_map(|job| job.share(uid)).collect()
     }
 
-    fn view<'a>(&self, name: &'a str, shim: &'a Shim) -> View<'a> {
+    fn view<'a>(&'a self, name: &'a str, shim: &'a Shim) -> View<'a> {
         let selector = shim.spec.node_selector.as_ref();
         let selects = selector.is_some_and(|selector| selector.contains_key(name));
         View {
@@ -401,6 +325,8 @@ impl Planner {
             },
             policy: self.settings.policy,
             deadline_seconds: self.settings.deadline_seconds,
+            look_every: self.settings.look_every,
+            said: &self.said,
         }
     }
 }
@@ -412,7 +338,7 @@ fn is_held(shim: &Shim) -> bool {
 
 fn tell(node: &str, uid: &str, shim: &str, failed: &Failed) -> Effect {
     let again = if failed.permanent {
-        "not tried again until the Shim changes"
+        "not tried again until the Shim or what the controller is told of nodes changes"
     } else {
         "tried again later"
     };

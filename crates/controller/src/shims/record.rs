@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use portolan_api::shim::{node_key, state};
+use portolan_core::Digest;
 use serde::{Deserialize, Serialize};
 
 use super::facts::NodeFacts;
@@ -21,6 +22,17 @@ pub(crate) struct Record {
     pub(crate) applied: Option<Applied>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) failed: Option<Failed>,
+}
+
+impl Record {
+    /// How this failed the last time.
+    pub(crate) fn failure(&self, operation: Operation, hash: &str) -> Option<&Failed> {
+        let last = match operation {
+            Operation::Verify => self.applied.as_ref().and_then(|applied| applied.look.as_ref()),
+            Operation::Install | Operation::Uninstall => self.failed.as_ref(),
+        };
+        last.filter(|failed| failed.is_of(operation, hash))
+    }
 }
 
 /// The Job that was announced. Only its result counts.
@@ -45,14 +57,25 @@ pub(crate) struct Applied {
     pub(crate) boot: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(crate) runtime: String,
+    /// When that was, in seconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub(crate) seen: i64,
     /// It was looked at, and is not as it should be.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) drifted: bool,
+    /// Why it could not be looked at.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) look: Option<Failed>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
 fn is_false(value: &bool) -> bool {
     !value
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde wants it so")]
+fn is_zero(value: &i64) -> bool {
+    *value == 0
 }
 
 /// What failed last.
@@ -70,6 +93,9 @@ pub(crate) struct Failed {
     pub(crate) message: String,
     #[serde(default, skip_serializing_if = "is_false")]
     pub(crate) permanent: bool,
+    /// What the operator had said of nodes then, of what is permanent. Who wrote nothing of it, before there was this, had said the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) said: Option<String>,
 }
 
 /// The first pause after a failure, in seconds; it doubles.
@@ -87,6 +113,11 @@ impl Failed {
     pub(crate) fn waits(&self, now: i64) -> bool {
         let at = self.retry_at();
         now < at && at <= now + LONGEST_PAUSE
+    }
+
+    /// Whether it would fail again: the Shim is the same, and so is what the operator says of nodes, which may be the remedy.
+    pub(crate) fn is_final(&self, said: &str) -> bool {
+        self.permanent && self.said.as_deref().is_none_or(|then| then == said)
     }
 
     /// Whether it is this that failed.
@@ -146,29 +177,61 @@ pub(crate) fn carried(node: &NodeFacts, marks: &Marks<'_>) -> Carried {
     }
 }
 
+/// When something of this name has its turn, once in so many seconds: always at the same distance from each other, so that
+/// turns of many are spread over that time.
+fn turn(name: &str, every: i64) -> i64 {
+    let digest = Digest::sha256(name.as_bytes()).hex();
+    let number = i64::from_str_radix(&digest[..8], 16).expect("eight hexadecimal digits");
+    number % every
+}
+
 impl Applied {
+    /// From when on it is to be looked at again although nothing is heard of the node: the first turn that leaves it in peace for
+    /// half of the time.
+    pub(crate) fn look_at(&self, name: &str, every: i64, now: i64) -> i64 {
+        // What would be later was written by another clock.
+        if self.seen > now + every {
+            return now;
+        }
+        let (turn, from) = (turn(name, every), self.seen + every / 2);
+        from + (turn - from).rem_euclid(every)
+    }
+
     /// Whether pods can use it.
     pub(crate) fn is_usable(&self, handler: &str) -> bool {
         !self.drifted && self.handler == handler
     }
 }
 
-/// The word for labels.
-pub(crate) fn word(record: &Record, handler: &str) -> Option<&'static str> {
+/// What labels say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Words {
+    /// Of the label that RuntimeClasses select: whether pods can use it.
+    pub(crate) canonical: Option<&'static str>,
+    /// Of the one for scripts: what became of the last try.
+    pub(crate) bare: Option<&'static str>,
+}
+
+/// The words for labels.
+pub(crate) fn words(record: &Record, handler: &str) -> Words {
     let applied = record.applied.as_ref().map(|applied| match applied.is_usable(handler) {
         true => state::PROVISIONED,
         false => state::PENDING,
     });
-    match (&record.begun, &record.failed) {
-        (Some(begun), _) => match begun.operation {
-            Operation::Install => Some(state::PENDING),
-            Operation::Uninstall => Some(state::UNINSTALL),
-            // A look changes nothing.
-            Operation::Verify => applied,
-        },
-        (None, Some(_)) => Some(state::FAILED),
-        (None, None) => applied,
-    }
+    let usable = applied == Some(state::PROVISIONED);
+    let failed = record.failed.as_ref().map(|failed| failed.operation);
+    let word = match (record.begun.as_ref().map(|begun| begun.operation), failed) {
+        // What was there before an update is there when it was refused, also while it is looked at.
+        (None | Some(Operation::Verify), Some(Operation::Install)) if usable => {
+            return Words { canonical: applied, bare: Some(state::FAILED) };
+        }
+        (None, Some(Operation::Install | Operation::Uninstall)) => Some(state::FAILED),
+        (Some(Operation::Install), _) => Some(state::PENDING),
+        (Some(Operation::Uninstall), _) => Some(state::UNINSTALL),
+        // A look changes nothing, also where it could not be made.
+        (Some(Operation::Verify), _) | (None, Some(Operation::Verify) | None) => applied,
+    };
+    Words { canonical: word, bare: word }
 }
 
 /// Labels and annotations to set, or to remove where there is no value.
@@ -194,18 +257,18 @@ impl NodePatch {
 pub(crate) fn patch(node: &NodeFacts, marks: &Marks<'_>, record: Option<&Record>) -> NodePatch {
     let mut patch = NodePatch::default();
     let (shim, key) = (marks.shim, node_key(marks.shim));
-    let word = record.and_then(|record| word(record, marks.handler));
+    let words = record.map(|record| words(record, marks.handler));
     let mut label = |key: &str, now: Option<&String>, word: Option<&str>| {
         if now.map(String::as_str) != word {
             patch.labels.insert(key.to_owned(), word.map(str::to_owned));
         }
     };
-    label(&key, node.labels.get(&key), word);
+    label(&key, node.labels.get(&key), words.and_then(|words| words.canonical));
     let now = node.labels.get(shim);
     // A value that is none of our words is somebody else's.
     let ours = now.is_none_or(|now| state::ALL.contains(&now.as_str()));
     match marks.bare {
-        Bare::Write if ours => label(shim, now, word),
+        Bare::Write if ours => label(shim, now, words.and_then(|words| words.bare)),
         Bare::Remove if ours => label(shim, now, None),
         _ => {}
     }
@@ -230,12 +293,40 @@ mod tests {
             reason: String::new(),
             message: String::new(),
             permanent: false,
+            said: None,
         };
         let pauses: Vec<i64> = (1..9).map(|times| failed(times).retry_at() - 100).collect();
         assert_eq!(pauses, [30, 60, 120, 240, 480, 960, 1800, 1800]);
         assert_eq!(failed(u32::MAX).retry_at(), 1900);
         assert!(failed(1).waits(129) && !failed(1).waits(130));
         assert!(!failed(1).waits(130 - LONGEST_PAUSE - 1), "the clock was set back");
+    }
+
+    #[test]
+    fn turns_are_spread_over_the_time_and_none_comes_soon_after_a_look() {
+        let every = 86_400;
+        let applied = |seen| Applied {
+            hash: "x".into(),
+            handler: "h".into(),
+            boot: String::new(),
+            runtime: String::new(),
+            seen,
+            drifted: false,
+            look: None,
+        };
+        let seen = 1_800_000_000;
+        let mut hours = [0; 24];
+        for node in 0..5000 {
+            let node = format!("node-{node}");
+            let at = applied(seen).look_at(&node, every, seen);
+            assert!((every / 2..every / 2 + every).contains(&(at - seen)), "{at}");
+            // Whoever looks in time looks at the same time of the day from then on.
+            assert_eq!(applied(at).look_at(&node, every, at), at + every);
+            hours[usize::try_from((at - seen - every / 2) / 3600).unwrap()] += 1;
+        }
+        assert!(hours.iter().all(|nodes| (140..280).contains(nodes)), "{hours:?}");
+        let elsewhere = applied(seen + every + 1).look_at("a", every, seen);
+        assert_eq!(elsewhere, seen, "the clock was set back");
     }
 
     #[test]
@@ -280,12 +371,28 @@ mod tests {
             handler: "h".into(),
             boot: String::new(),
             runtime: String::new(),
+            seen: 0,
             drifted: false,
+            look: None,
         };
         let with = |applied| Record { applied: Some(applied), ..Record::default() };
-        assert_eq!(word(&with(applied.clone()), "h"), Some("provisioned"));
-        assert_eq!(word(&with(applied.clone()), "g"), Some("pending"), "another handler");
-        assert_eq!(word(&with(Applied { drifted: true, ..applied }), "h"), Some("pending"));
+        let both = |word| Words { canonical: Some(word), bare: Some(word) };
+        let drifted = Applied { drifted: true, ..applied.clone() };
+        assert_eq!(words(&with(applied.clone()), "h"), both("provisioned"));
+        assert_eq!(words(&with(applied.clone()), "g"), both("pending"), "another handler");
+        assert_eq!(words(&with(drifted.clone()), "h"), both("pending"));
+        let failed = |operation, applied| {
+            let failed = serde_json::json!({
+                "operation": operation, "hash": "y", "times": 1, "at": 0, "reason": "X",
+            });
+            let failed = Some(serde_json::from_value(failed).unwrap());
+            words(&Record { failed, ..with(applied) }, "h")
+        };
+        let kept = Words { canonical: Some("provisioned"), bare: Some("failed") };
+        assert_eq!(failed("install", applied.clone()), kept, "what was there before");
+        assert_eq!(failed("install", drifted), both("failed"));
+        assert_eq!(failed("verify", applied.clone()), both("provisioned"), "only a look");
+        assert_eq!(failed("uninstall", applied), both("failed"), "it is about to go");
     }
 
     #[test]
@@ -295,7 +402,9 @@ mod tests {
             handler: "h".into(),
             boot: String::new(),
             runtime: String::new(),
+            seen: 0,
             drifted: false,
+            look: None,
         };
         let record = Record { node: "u".into(), applied: Some(applied), ..Record::default() };
         let mut node = NodeFacts { uid: "u".into(), ..NodeFacts::default() };

@@ -1,5 +1,8 @@
 //! What the operator decides of shims.
 
+use std::num::NonZeroI64;
+
+use portolan_core::Digest;
 use portolan_shim::resolve::Policy;
 
 use super::budget::Amount;
@@ -17,10 +20,16 @@ pub struct Settings {
     pub config_map: Option<String>,
     /// Where shims are kept on nodes, if not where the installer has them usually.
     pub install_dir: Option<String>,
+    /// Where the runtime's configuration is on nodes, if not where the installer finds it.
+    pub config: Option<String>,
+    /// What kind of nodes they are, if not what the installer takes them for.
+    pub distro: Option<String>,
     /// How the runtime is started again on nodes, if not as the installer finds out.
     pub restart_command: Option<String>,
     /// How long a Job may take.
     pub deadline_seconds: i64,
+    /// How often nodes are looked at of which nothing is heard, in seconds; not at all where it is none.
+    pub look_every: Option<NonZeroI64>,
     /// How long a Job stays when it is over.
     pub ttl_seconds: i32,
     /// Nodes that are worked on at once, over all Shims.
@@ -41,5 +50,16 @@ impl Settings {
     /// Where Jobs are made.
     pub(crate) fn namespace(&self) -> &str {
         self.namespace.as_deref().unwrap_or("default")
+    }
+
+    /// What is said of nodes, as one short word: what failed for good may work when it changes. It is no part of what a
+    /// node should have, or every node would be installed again.
+    pub(crate) fn said_of_nodes(&self) -> String {
+        let Self { image, install_dir, config, distro, restart_command, config_map, .. } = self;
+        let said = (image, install_dir, config, distro, restart_command, config_map);
+        let text = serde_json::to_vec(&said).expect("texts only");
+        let mut hex = Digest::sha256(&text).hex();
+        hex.truncate(8);
+        hex
     }
 }

@@ -7,12 +7,13 @@ use portolan_api::shim::Shim;
 use serde_json::json;
 
 use super::budget::Amount;
-use super::facts::GRACE_SECONDS;
+use super::facts::{GRACE_SECONDS, Node};
 use super::identity::{Identity, Operation};
+use super::outcome::Verdict;
 use super::plan::{Done, Effect, Key, Planner};
-use super::record::Record;
+use super::record::{NodePatch, Record};
 use super::settings::Settings;
-use super::world::{World, label, settings, shim};
+use super::world::{World, label, outcome, settings, shim};
 
 /// Random numbers that are the same every time.
 struct Dice(u64);
@@ -70,6 +71,9 @@ struct Run {
     trouble: bool,
     restarts: usize,
     revision: usize,
+    /// Jobs of several Shims that ended, and those of them that failed for some alone.
+    shared: usize,
+    in_part: usize,
 }
 
 impl Run {
@@ -96,6 +100,8 @@ impl Run {
             trouble: true,
             restarts: 0,
             revision: 1,
+            shared: 0,
+            in_part: 0,
         }
     }
 
@@ -105,12 +111,22 @@ impl Run {
         let mut shims: BTreeMap<String, usize> = BTreeMap::new();
         let mut firsts: BTreeMap<(String, String), usize> = BTreeMap::new();
         for identity in self.running() {
-            *nodes.entry(identity.node).or_default() += 1;
-            *shims.entry(identity.shim.clone()).or_default() += 1;
-            let artifact = (identity.shim, identity.hash);
-            if identity.operation == Operation::Install && !self.worked.contains(&artifact) {
-                *firsts.entry(artifact).or_default() += 1;
+            *nodes.entry(identity.node.clone()).or_default() += 1;
+            for (shim, _, hash) in identity.parts() {
+                *shims.entry(shim.to_owned()).or_default() += 1;
+                let artifact = (shim.to_owned(), hash.to_owned());
+                if identity.operation == Operation::Install && !self.worked.contains(&artifact) {
+                    *firsts.entry(artifact).or_default() += 1;
+                }
             }
+            let again = |(shim, ..): (&str, &str, &str)| {
+                self.record(&identity.node, shim).is_some_and(|record| record.failed.is_some())
+            };
+            assert!(
+                !(identity.is_shared() && identity.parts().any(again)),
+                "seed {}: what failed is tried alone: {identity:?}",
+                self.seed
+            );
         }
         for ((name, hash), count) in firsts {
             let rolling = name != "all";
@@ -157,38 +173,49 @@ impl Run {
     fn check_pause(&mut self, effects: &[Effect]) {
         for effect in effects {
             let Effect::Start { order, patch, .. } = effect else { continue };
-            let of = &order.identity;
-            let failed_there = |record: &Record| {
-                let failed = record.failed.as_ref();
-                failed.is_some_and(|failed| failed.is_of(Operation::Install, &of.hash))
-            };
-            // What is announced also says what was refused before; without it the Job was announced before.
-            let announced = patch.annotations.get(&format!("runtime.spinkube.dev/{}", of.shim));
-            let Some(Some(own)) = announced else { continue };
-            let own: Record = serde_json::from_str(own).unwrap();
-            let had = own.applied.as_ref().is_some_and(|applied| applied.hash == of.hash);
-            // What is said again was decided earlier.
-            let fresh = !failed_there(&own) && !had && of.nonce == self.world.now;
-            if of.shim == "all" || of.operation != Operation::Install || !fresh {
-                continue;
+            for (shim, _, hash) in order.identity.parts() {
+                self.check_pause_of((shim, hash), &order.identity, patch, effects);
             }
-            let selected = self.world.nodes.iter().filter(|(_, node)| {
-                // What is written of a node right now, or owed, is not what the server has.
-                let name = node.metadata.name.clone().unwrap();
-                let written = effects.iter().any(|effect| match effect {
-                    Effect::Patch { node, .. } | Effect::Start { node, .. } => *node == name,
-                    _ => false,
-                });
-                label(node, "shim").is_some() && !written && !self.planner.owes(&name)
-            });
-            let failed = selected
-                .filter_map(|(name, node)| Some((self.record(name, &of.shim)?, node)))
-                .filter(|(record, node)| Some(&record.node) == node.metadata.uid.as_ref())
-                .filter(|(record, _)| failed_there(record))
-                .count();
-            self.held += usize::from(failed > 0);
-            assert!(failed < FAILED, "seed {}: {of:?} begins although {failed} failed", self.seed);
         }
+    }
+
+    fn check_pause_of(
+        &mut self,
+        (shim, hash): (&str, &str),
+        of: &Identity,
+        patch: &NodePatch,
+        effects: &[Effect],
+    ) {
+        let failed_there = |record: &Record| {
+            let failed = record.failed.as_ref();
+            failed.is_some_and(|failed| failed.is_of(Operation::Install, hash))
+        };
+        // What is announced also says what was refused before; without it the Job was announced before.
+        let announced = patch.annotations.get(&format!("runtime.spinkube.dev/{shim}"));
+        let Some(Some(own)) = announced else { return };
+        let own: Record = serde_json::from_str(own).unwrap();
+        let had = own.applied.as_ref().is_some_and(|applied| applied.hash == hash);
+        // What is said again was decided earlier.
+        let fresh = !failed_there(&own) && !had && of.nonce == self.world.now;
+        if shim == "all" || of.operation != Operation::Install || !fresh {
+            return;
+        }
+        let selected = self.world.nodes.iter().filter(|(_, node)| {
+            // What is written of a node right now, or owed, is not what the server has.
+            let name = node.metadata.name.clone().unwrap();
+            let written = effects.iter().any(|effect| match effect {
+                Effect::Patch { node, .. } | Effect::Start { node, .. } => *node == name,
+                _ => false,
+            });
+            label(node, "shim").is_some() && !written && !self.planner.owes(&name)
+        });
+        let failed = selected
+            .filter_map(|(name, node)| Some((self.record(name, shim)?, node)))
+            .filter(|(record, node)| Some(&record.node) == node.metadata.uid.as_ref())
+            .filter(|(record, _)| failed_there(record))
+            .count();
+        self.held += usize::from(failed > 0);
+        assert!(failed < FAILED, "seed {}: {of:?} begins although {failed} failed", self.seed);
     }
 
     /// Hears some of what happened, decides, and has some of it done.
@@ -238,7 +265,8 @@ impl Run {
         self.work();
     }
 
-    /// A request that is done, is not done, or is done without an answer.
+    /// A request that is done, is not done, is done without an answer, or is done, heard of, and answered with no: it was said
+    /// before, to another server.
     fn attempt(&mut self, effect: &Effect) -> Done {
         match self.dice.roll(if self.trouble { 12 } else { 1 }) {
             1 => Done::Failed(Vec::new()),
@@ -248,6 +276,11 @@ impl Run {
             }
             3 if matches!(effect, Effect::Start { .. } | Effect::Patch { .. }) => {
                 Done::Refused { message: "not allowed".into(), heard: Vec::new() }
+            }
+            4 if matches!(effect, Effect::Start { .. }) => {
+                drop(self.world.apply(effect));
+                self.world.events[1].drain(..).for_each(|heard| self.planner.hear(heard));
+                Done::Refused { message: "exceeded quota".into(), heard: Vec::new() }
             }
             _ => self.world.apply(effect),
         }
@@ -263,22 +296,42 @@ impl Run {
                 self.silent.insert(job);
                 continue;
             }
-            let failure = match self.dice.roll(if self.trouble { 8 } else { 1 }) {
-                1 | 2 => Some(("DownloadFailed", false)),
-                3 => Some(("DigestMismatch", true)),
-                _ => None,
-            };
-            if failure.is_none() {
-                let of = self.world.identity(&job);
-                self.worked.insert((of.shim, of.hash));
+            let of = self.world.identity(&job);
+            let failure = self.failure(&of);
+            for (shim, _, hash) in of.parts() {
+                let worked = failure.as_ref().is_none_or(|one| one.of(shim, true).is_none());
+                if worked {
+                    self.worked.insert((shim.to_owned(), hash.to_owned()));
+                }
             }
-            self.world.end(&job, failure);
+            self.shared += usize::from(of.is_shared());
+            self.in_part += usize::from(failure.as_ref().is_some_and(|one| !one.parts.is_empty()));
+            self.world.end_so(&job, failure);
         }
         let ended = self.world.jobs.iter().filter(|(_, job)| !job.status.conditions.is_empty());
         let old: Vec<String> = ended.map(|(name, _)| name.clone()).collect();
         if old.len() > 12 {
             self.world.remove_job(&old[0]);
         }
+    }
+
+    /// How a Job fails, if it does: by all of its Shims, or by some of several.
+    fn failure(&mut self, of: &Identity) -> Option<Verdict> {
+        let mut roll = || match self.dice.roll(if self.trouble { 8 } else { 1 }) {
+            1 => Some(outcome("DownloadFailed", false)),
+            2 => Some(outcome("HostTrouble", false)),
+            3 | 5 => Some(outcome("DigestMismatch", true)),
+            4 => Some(outcome("ImagePullBackOff", false)),
+            _ => None,
+        };
+        let all = roll();
+        if !of.is_shared() || all.is_some() {
+            return all.map(Verdict::from);
+        }
+        let parts: BTreeMap<_, _> =
+            of.parts().map(|(shim, ..)| (shim.to_owned(), roll())).collect();
+        let first = parts.values().find_map(Clone::clone)?;
+        Some(Verdict { all: first, parts })
     }
 
     fn upset(&mut self) {
@@ -367,18 +420,36 @@ impl Run {
         SHIMS.iter().all(|(name, _)| provisioned(name) && status(name))
             && self.world.live().is_empty()
     }
+
+    /// No more trouble, from now on.
+    fn calm(&mut self) {
+        self.trouble = false;
+        for name in self.world.nodes.keys().cloned().collect::<Vec<_>>() {
+            self.world.edit_node(&name, |node| node.status.conditions[0].status = "True".into());
+        }
+    }
+
+    /// Does whatever is left, and lets every pause end.
+    fn come_to_rest(&mut self) {
+        for effect in std::mem::take(&mut self.waiting) {
+            let done = self.world.apply(&effect);
+            self.answers.extend(effect.key().map(|key| (key, done)));
+        }
+        for (key, done) in std::mem::take(&mut self.answers) {
+            self.planner.done(&key, done, self.world.now);
+        }
+        for _ in 0..3 {
+            self.world.now += 1_900_000;
+            self.world.finish(&mut self.planner);
+        }
+    }
 }
 
-fn simulate(seed: u64) -> (usize, usize) {
+fn simulate(seed: u64) -> [usize; 4] {
     let mut run = Run::new(seed);
-    for _ in 0..400 {
-        run.tick();
-    }
+    (0..400).for_each(|_| run.tick());
     // The trouble ends; what failed for good is put right.
-    run.trouble = false;
-    for name in run.world.nodes.keys().cloned().collect::<Vec<_>>() {
-        run.world.edit_node(&name, |node| node.status.conditions[0].status = "True".into());
-    }
+    run.calm();
     SHIMS.iter().for_each(|(name, _)| run.change(name));
     let mut ticks = 0;
     while !run.is_done() {
@@ -387,18 +458,8 @@ fn simulate(seed: u64) -> (usize, usize) {
         ticks += 1;
         assert!(ticks < 20_000, "seed {seed} does not converge");
     }
-    for effect in std::mem::take(&mut run.waiting) {
-        let done = run.world.apply(&effect);
-        run.answers.extend(effect.key().map(|key| (key, done)));
-    }
-    for (key, done) in std::mem::take(&mut run.answers) {
-        run.planner.done(&key, done, run.world.now);
-    }
     // Whatever is left of nodes that are not selected goes, too.
-    for _ in 0..3 {
-        run.world.now += 1_900_000;
-        run.world.finish(&mut run.planner);
-    }
+    run.come_to_rest();
     for node in run.world.nodes.values().filter(|node| label(node, "shim").is_none()) {
         assert_eq!(label(node, "all"), None, "seed {seed}");
     }
@@ -413,14 +474,55 @@ fn simulate(seed: u64) -> (usize, usize) {
     for node in run.world.nodes.values() {
         assert!(node.metadata.annotations.as_ref().is_none_or(BTreeMap::is_empty), "seed {seed}");
     }
-    (run.restarts, run.held)
+    [run.restarts, run.held, run.shared, run.in_part]
 }
 
 #[test]
 fn under_failures_churn_and_restarts_the_budget_holds_and_all_converges() {
     let all: Vec<_> = (0..24).map(simulate).collect();
-    let restarts: usize = all.iter().map(|(restarts, _)| restarts).sum();
-    let held: usize = all.iter().map(|(_, held)| held).sum();
+    let sum = |at: usize| all.iter().map(|counts| counts[at]).sum::<usize>();
+    let [restarts, held, shared, in_part] = [0, 1, 2, 3].map(sum);
     assert!(restarts > 100, "the controller was restarted {restarts} times");
     assert!(held > 5, "an install began beside one that had failed {held} times");
+    assert!(
+        shared > 100 && in_part > 20,
+        "{shared} Jobs of several Shims, {in_part} failed in part"
+    );
+}
+
+/// All are updated in the middle of the trouble, and nobody changes a Shim afterwards: what failed for good stays so.
+#[test]
+fn at_rest_those_are_counted_as_ready_that_pods_are_sent_to_and_nobody_else() {
+    let (mut failed, mut kept) = (0, 0);
+    for seed in 0..24 {
+        let mut run = Run::new(seed);
+        (0..150).for_each(|_| run.tick());
+        SHIMS.iter().for_each(|(name, _)| run.change(name));
+        (0..100).for_each(|_| run.tick());
+        run.calm();
+        run.come_to_rest();
+        for (name, shim) in &run.world.shims {
+            let key = format!("runtime.spinkube.dev/{name}");
+            let is = |node, key: &str, word| label(node, key).as_deref() == Some(word);
+            // A label alone is upstream's word, or that of a record that somebody removed: it stays until an install.
+            let ours = |node: &&Node| {
+                let annotations = node.metadata.annotations.as_ref();
+                annotations.is_some_and(|all| all.contains_key(&key))
+                    && label(node, "shim").is_some()
+            };
+            let nodes = run.world.nodes.values().filter(ours);
+            let sent: Vec<_> = nodes.filter(|node| is(node, &key, "provisioned")).collect();
+            let status = shim.status.clone().unwrap();
+            assert_eq!(status.nodes_ready, sent.len() as i64, "seed {seed}: {name}: {status:?}");
+            failed += status.nodes_failed;
+            for node in &sent {
+                let record = run.record(node.metadata.name.as_ref().unwrap(), name).unwrap();
+                let seen = record.applied.map(|applied| applied.boot);
+                let boot = &node.status.node_info.boot_id;
+                assert_eq!(seen.as_ref(), Some(boot), "seed {seed}: {name}: a look at each boot");
+            }
+            kept += sent.into_iter().filter(|node| is(node, name, "failed")).count();
+        }
+    }
+    assert!(failed > 5 && kept > 0, "{failed} nodes failed, {kept} with what was there before");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portolan_api::condition::{self, Condition, Status};
+use portolan_api::condition::{Condition, Status};
 use portolan_api::shim::{
     AVAILABLE, DEGRADED, MAX_FAILURES, MAX_NAMES, NodeFailures, PROGRESSING, RUNTIME_CLASS_READY,
     Shim, ShimStatus,
@@ -24,6 +24,8 @@ pub(crate) struct Tally {
     pub(crate) updated: usize,
     pub(crate) pending: usize,
     pub(crate) failed: usize,
+    /// Those of them that are ready, too: pods can use what was there before.
+    pub(crate) failed_usable: usize,
     pub(crate) unsupported: usize,
     /// Nodes that something is still to be taken away from.
     pub(crate) leaving: BTreeSet<String>,
@@ -78,7 +80,10 @@ impl Tally {
             State::Ready { updated: true } => vec![&mut self.ready, &mut self.updated],
             State::Ready { updated: false } => vec![&mut self.ready],
             State::Pending => vec![&mut self.pending],
-            State::Failed(_) => vec![&mut self.failed],
+            State::Failed { usable: true, .. } => {
+                vec![&mut self.failed, &mut self.failed_usable, &mut self.ready]
+            }
+            State::Failed { usable: false, .. } => vec![&mut self.failed],
             State::Unsupported(_) => vec![&mut self.unsupported],
         };
         counters.push(&mut self.nodes);
@@ -111,7 +116,7 @@ fn is_leaving(cell: &Cell) -> bool {
 
 fn failure(cell: &Cell) -> Option<Why> {
     match &cell.state {
-        Some(State::Failed(why) | State::Unsupported(why)) => Some(why.clone()),
+        Some(State::Failed { why, .. } | State::Unsupported(why)) => Some(why.clone()),
         Some(State::Ready { .. } | State::Pending) => None,
         None => {
             cell.record.failed.as_ref().filter(|_| is_leaving(cell)).map(|failed| Why {
@@ -150,17 +155,15 @@ pub(crate) fn status(
         (RUNTIME_CLASS_READY, class_ready(class, deleting)),
     ];
     let conditions = verdicts.into_iter().map(|(kind, (status, reason, message))| {
-        let same = condition::find(before.unwrap_or_default(), kind);
-        let same = same.filter(|old| old.status == status);
-        let since = same.and_then(|old| old.last_transition_time.clone());
-        Condition {
+        let new = Condition {
             kind: kind.to_owned(),
             status,
             reason: reason.to_owned(),
             message,
-            last_transition_time: since.or_else(|| Some(now.clone())),
+            last_transition_time: None,
             observed_generation: shim.metadata.generation,
-        }
+        };
+        new.since(before.unwrap_or_default(), now)
     });
     let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
     ShimStatus {
@@ -187,7 +190,7 @@ fn available(tally: &Tally, class: &ClassState) -> Verdict {
 }
 
 fn progressing(tally: &Tally, paused: bool, deleting: bool) -> Verdict {
-    let behind = tally.pending + (tally.ready - tally.updated);
+    let behind = tally.pending + (tally.ready - tally.failed_usable - tally.updated);
     let waiting = tally.leaving.len();
     let some: Vec<&str> = tally.leaving.iter().take(MAX_NAMES).map(String::as_str).collect();
     let leaving = format!("to be taken away from {waiting} nodes: {}", some.join(", "));
@@ -238,5 +241,57 @@ fn class_ready(class: &ClassState, deleting: bool) -> Verdict {
         ClassState::Pending => (Status::False, "Pending", "it is being made".to_owned()),
         ClassState::Conflict(message) => (Status::False, "Conflict", message.clone()),
         ClassState::Refused(message) => (Status::False, "Refused", message.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::CustomResourceExt as _;
+    use serde_json::json;
+
+    use super::super::record::{NodePatch, Record};
+    use super::super::world::shim;
+    use super::*;
+
+    fn failed(reason: &str) -> Cell {
+        let why = Why { reason: reason.to_owned(), message: "so it was".to_owned() };
+        Cell {
+            state: Some(State::Failed { why, usable: false }),
+            hash: None,
+            carries: false,
+            busy: false,
+            want: None,
+            record: Record::default(),
+            patch: NodePatch::default(),
+            failure: None,
+            collect: None,
+            kill: Vec::new(),
+            wake: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// A status with one entry more is refused as a whole, and with it everything else that it says.
+    #[test]
+    fn no_more_is_listed_than_the_definition_allows() {
+        let mut tally = Tally::default();
+        for node in 0..11 {
+            tally.add(&format!("many-{node:02}"), &failed("Many"));
+        }
+        for reason in 0..16 {
+            tally.add(&format!("one-{reason}"), &failed(&format!("Reason{reason:02}")));
+        }
+        let time = Time(jiff::Timestamp::UNIX_EPOCH);
+        let shim = shim("s", "https://x.example/1", json!({"type": "recreate"}));
+        let status = status(&shim, &tally, &ClassState::Ready, false, &time);
+        let definition = serde_json::to_value(Shim::crd()).unwrap();
+        let failures = &definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]
+            ["status"]["properties"]["failures"];
+        let nodes = &failures["items"]["properties"]["nodes"];
+        assert_eq!(json!(status.failures.len()), failures["maxItems"]);
+        let worst = &status.failures[0];
+        assert_eq!((&*worst.reason, worst.count, &*worst.nodes[0]), ("Many", 11, "many-00"));
+        assert_eq!(json!(worst.nodes.len()), nodes["maxItems"]);
+        assert_eq!(status.nodes_failed, 27, "all are counted");
     }
 }

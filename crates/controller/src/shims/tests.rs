@@ -52,7 +52,10 @@ fn status(world: &World) -> ShimStatus {
 }
 
 fn reason(world: &World, kind: &str) -> (Status, String) {
-    let status = status(world);
+    reason_of(&status(world), kind)
+}
+
+fn reason_of(status: &ShimStatus, kind: &str) -> (Status, String) {
     let found = condition::find(&status.conditions, kind).expect("the condition");
     (found.status, found.reason.clone())
 }
@@ -309,6 +312,80 @@ fn what_would_fail_again_is_not_tried_again_until_the_spec_changes() {
 }
 
 #[test]
+fn an_update_that_is_refused_leaves_pods_what_was_there_and_one_that_fails_half_way_does_not() {
+    for (reason, canonical, ready, counts, available) in [
+        ("DigestMismatch", "provisioned", 2, [1, 0, 1, 0], 2),
+        ("WrongArchitecture", "provisioned", 2, [1, 0, 1, 0], 2),
+        ("RolledBack", "failed", 1, [1, 0, 1, 0], 1),
+    ] {
+        let (mut world, mut planner) = installed();
+        world.edit_shim(SHIM, |shim| {
+            shim.spec.fetch_strategy.platforms[0].sha256 = Some("5".repeat(64));
+        });
+        world.settle(&mut planner);
+        let job = job_of(&world, "a");
+        world.end(&job, Some((reason, true)));
+        wait(&mut world, &mut planner, 2);
+        let node = &world.nodes["a"];
+        let words = ["runtime.spinkube.dev/spin-v2", SHIM].map(|key| label(node, key).unwrap());
+        assert_eq!(words, [canonical, "failed"], "{reason}");
+        let status = status(&world);
+        assert_eq!((status.nodes_ready, status.nodes_updated), (ready, 1), "{reason}");
+        assert_eq!((status.nodes_failed, status.nodes_pending), (1, 0), "{reason}");
+        assert_eq!(planner.counts(), counts, "metrics have each node once");
+        assert_eq!(reason_of(&status, "Available"), (Status::True, "Installed".into()));
+        let told = condition::find(&status.conditions, "Available").unwrap();
+        assert!(told.message.starts_with(&available.to_string()), "{}", told.message);
+        assert_eq!(reason_of(&status, "Degraded"), (Status::True, "NodesFailed".into()));
+        assert_eq!(reason_of(&status, "Progressing"), (Status::False, "Complete".into()));
+    }
+}
+
+/// What an operator is told to do about a failure is a setting of the controller, and not of the Shim.
+#[test]
+fn what_failed_for_good_is_tried_again_when_the_operator_says_something_else_of_nodes() {
+    let others: [fn(&mut Settings); 6] = [
+        |settings| settings.restart_command = Some("service containerd restart".into()),
+        |settings| settings.install_dir = Some("/home/kubernetes/bin".into()),
+        |settings| settings.config = Some("/etc/elsewhere/config.toml".into()),
+        |settings| settings.distro = Some("k3s".into()),
+        |settings| settings.image.push('2'),
+        // Where proxies and authorities are named.
+        |settings| settings.config_map = Some("proxies".into()),
+    ];
+    for change in others {
+        let (mut world, mut planner) = cluster();
+        world.settle(&mut planner);
+        let job = job_of(&world, "a");
+        world.end(&job, Some(("NodeNotSupported", true)));
+        world.finish(&mut planner);
+        let mut same = world.planner(Settings { ttl_seconds: 7, ..settings() });
+        wait(&mut world, &mut same, 100_000);
+        assert_eq!(world.live_operations(), [], "nothing else is said of nodes");
+        let mut said = settings();
+        change(&mut said);
+        let mut planner = world.planner(said.clone());
+        world.settle(&mut planner);
+        assert_eq!(world.live_operations(), [("a".into(), Operation::Install)], "and no other");
+        let job = job_of(&world, "a");
+        world.end(&job, Some(("NodeNotSupported", true)));
+        wait(&mut world, &mut planner, 100_000);
+        assert_eq!(world.live_operations(), [], "once");
+        // A record from before this was written down.
+        let word = format!(",\"said\":\"{}\"", said.said_of_nodes());
+        world.edit_node("a", |node| {
+            let all = node.metadata.annotations.as_mut().unwrap();
+            let record = all.get_mut("runtime.spinkube.dev/spin-v2").unwrap();
+            assert!(record.contains(&word), "{record}");
+            *record = record.replace(&word, "");
+        });
+        let mut planner = world.planner(settings());
+        wait(&mut world, &mut planner, 100_000);
+        assert_eq!(world.live_operations(), [], "it counts as the same");
+    }
+}
+
+#[test]
 fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     let (mut world, mut planner) = cluster();
     world.edit_shim(SHIM, |shim| {
@@ -321,9 +398,14 @@ fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     assert!(name.starts_with("a-spin-v2-install-"), "{name}");
     let job = &world.rendered[&name];
     let pod = &job["spec"]["template"]["spec"];
-    let rule = &job["spec"]["podFailurePolicy"]["rules"][0];
-    assert_eq!(rule["action"], "FailJob", "what would be the same again is not done four times");
-    assert_eq!(rule["onExitCodes"]["values"], json!([1, 2, 4]));
+    let rules = json!([
+        {"action": "FailJob", "onExitCodes": {"operator": "In", "values": [1, 2, 4]}},
+        {"action": "FailJob", "onExitCodes": {
+            "containerName": "downloader", "operator": "In", "values": [5],
+        }},
+    ]);
+    let said = &job["spec"]["podFailurePolicy"]["rules"];
+    assert_eq!(said, &rules, "what would be the same again is not done four times");
     assert_eq!(job["metadata"]["labels"]["spinkube.dev/shimName"], SHIM);
     assert_eq!(job["metadata"]["ownerReferences"][0]["kind"], "Shim");
     assert_eq!(
@@ -336,7 +418,8 @@ fn a_job_runs_in_two_stages_with_the_names_that_scripts_know() {
     );
     let fetch = &pod["initContainers"][0];
     assert_eq!(fetch["name"], "downloader");
-    assert_eq!(fetch["args"], json!(["node", "fetch", "--assets", "/assets"]));
+    let args = json!(["node", "fetch", "--assets", "/assets", "--timeout", "400"]);
+    assert_eq!(fetch["args"], args);
     assert_eq!(fetch["envFrom"][0]["configMapRef"]["name"], "downloads");
     assert_eq!(fetch["env"][2], json!({"name": "SHIM_SHA256", "value": "1".repeat(64)}));
     assert_eq!(
@@ -401,7 +484,7 @@ fn an_install_is_three_writes_a_look_at_one_node_and_nothing_at_rest() {
 }
 
 #[test]
-fn a_thousand_nodes_and_three_shims_are_three_writes_and_a_few_looks_each() {
+fn a_thousand_nodes_and_three_shims_are_two_writes_a_job_and_a_few_looks_each() {
     let mut world = World { now: 1_000_000, ..World::default() };
     (0..1000).for_each(|at| {
         world.add_node(&format!("n{at}"), if at % 2 == 0 { "amd64" } else { "arm64" })
@@ -412,9 +495,9 @@ fn a_thousand_nodes_and_three_shims_are_three_writes_and_a_few_looks_each() {
     let all = Settings { max_in_flight: super::budget::Amount::Percent(100), ..settings() };
     let mut planner = world.planner(all);
     world.finish(&mut planner);
-    // Announced together, made one after the other; what became of each is written when it is known.
-    assert_eq!(world.writes[..2], [4000, 3000]);
-    assert!(planner.looked < 1000 * 3 * 6, "{} looks", planner.looked);
+    // Announced, and what became of it: a third of a Job and two thirds of a write of the node for each install.
+    assert_eq!(world.writes[..2], [2000, 1000]);
+    assert!(planner.looked < 1000 * 6, "{} looks", planner.looked);
     let before = planner.looked;
     world.now += 600_000;
     assert_eq!(world.settle(&mut planner), []);
@@ -489,33 +572,6 @@ fn what_is_over_waits_for_a_free_hand_and_not_longer_than_twenty_seconds() {
     world.now += 1000;
     assert!(nobody_idle(&mut world), "twenty seconds are enough");
     assert_eq!(label(&world.nodes["a"], SHIM).as_deref(), Some("provisioned"));
-}
-
-#[test]
-fn shims_that_are_new_to_a_node_are_announced_in_one_write_and_updates_are_not() {
-    let mut world = World { now: 1_000_000, ..World::default() };
-    world.add_node("a", "amd64");
-    for name in ["x", "y"] {
-        world.put_shim(shim(name, "https://x.example/1", json!({"type": "recreate"})));
-    }
-    let rolling = json!({"type": "rolling", "rolling": {"maxUpdate": 1}});
-    world.put_shim(shim("z", "https://x.example/1", rolling));
-    let mut planner = world.planner(settings());
-    world.settle(&mut planner);
-    let words = |world: &World| ["x", "y", "z"].map(|name| label(&world.nodes["a"], name));
-    let is = |word: &str| Some(word.to_owned());
-    assert_eq!(words(&world), [is("pending"), is("pending"), None], "z has a budget of its own");
-    assert_eq!((world.writes[0], world.live().len()), (1, 1), "one Job for each node");
-    world.finish(&mut planner);
-    assert_eq!(words(&world), [is("provisioned"), is("provisioned"), is("provisioned")]);
-    for name in ["x", "y"] {
-        world.edit_shim(name, |shim| {
-            shim.spec.fetch_strategy.platforms[0].location = "https://x.example/2".into();
-        });
-    }
-    world.settle(&mut planner);
-    let expected = [is("pending"), is("provisioned"), is("provisioned")];
-    assert_eq!(words(&world), expected, "pods go on with what is there");
 }
 
 #[test]

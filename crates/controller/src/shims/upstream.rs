@@ -5,13 +5,10 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::ListParams;
 use kube::{Api, Client};
+use portolan_api::upstream::{CLASS_MANAGER, is_class_manager, runs};
 
 use crate::prerequisites::{PrerequisiteError, is_held, needs};
 
-/// What upstream's chart and manifests label their Deployment with.
-const NAME: (&str, &str) = ("app.kubernetes.io/name", "runtime-class-manager");
-/// What its image is called, wherever it was copied to.
-const IMAGE: &str = "runtime-class-manager";
 /// What it holds where several copies run.
 const LEASE: &str = "7584d300.spinkube.dev";
 
@@ -31,7 +28,8 @@ pub(crate) async fn installed(client: &Client) -> Result<(), PrerequisiteError> 
 
 /// Looks for upstream's controller, wherever it runs.
 pub(crate) async fn alone(client: &Client) -> Result<(), PrerequisiteError> {
-    let labelled = ListParams::default().labels(&format!("{}={}", NAME.0, NAME.1));
+    let (key, value) = CLASS_MANAGER;
+    let labelled = ListParams::default().labels(&format!("{key}={value}"));
     let scaffolded = ListParams::default().labels("control-plane=controller-manager");
     let deployments: Api<Deployment> = Api::all(client.clone());
     let mut found = Vec::new();
@@ -56,12 +54,8 @@ pub(crate) fn served(
     leases: &[Lease],
     now: Timestamp,
 ) -> Option<String> {
-    let running = deployments.iter().find(|one| {
-        let spec = one.spec.as_ref();
-        // Nothing said means one.
-        spec.and_then(|spec| spec.replicas) != Some(0) && is_upstream(one)
-    });
-    if let Some(found) = running {
+    let theirs = |one: &&Deployment| is_class_manager(one) && runs(one);
+    if let Some(found) = deployments.iter().find(theirs) {
         let name = found.metadata.name.as_deref().unwrap_or_default();
         let namespace = found.metadata.namespace.as_deref().unwrap_or_default();
         return Some(format!("Deployment {name} in namespace {namespace}"));
@@ -69,15 +63,6 @@ pub(crate) fn served(
     let held = leases.iter().find(|lease| is_held(lease, now))?;
     let namespace = held.metadata.namespace.as_deref().unwrap_or_default();
     Some(format!("Lease {LEASE} in namespace {namespace}"))
-}
-
-fn is_upstream(deployment: &Deployment) -> bool {
-    let labels = deployment.metadata.labels.as_ref();
-    let named = labels.and_then(|labels| labels.get(NAME.0)).is_some_and(|name| name == NAME.1);
-    let template = deployment.spec.as_ref().and_then(|spec| spec.template.spec.as_ref());
-    let mut images =
-        template.into_iter().flat_map(|pod| &pod.containers).filter_map(|one| one.image.as_deref());
-    named || images.any(|image| image.contains(IMAGE))
 }
 
 #[cfg(test)]

@@ -215,7 +215,8 @@ impl Shims {
         }
         doing.spawn(async move {
             let _permit = permits.acquire_owned().await;
-            (key, hands.act(effect).await)
+            // Thousands may wait here: what a request needs is taken when its turn has come.
+            (key, Box::pin(hands.act(effect)).await)
         });
     }
 

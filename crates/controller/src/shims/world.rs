@@ -14,10 +14,11 @@ use super::budget::Amount;
 use super::class::ClassStep;
 use super::facts::{Condition, Job, Node, NodeInfo, NodeStatus};
 use super::identity::{Identity, Operation};
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Verdict};
 use super::plan::{Done, Effect, Gone, Heard, Notice, Planner};
 use super::record::NodePatch;
 use super::settings::Settings;
+use crate::patch::merge;
 
 pub(super) const NAMESPACE: &str = "portolan-shims";
 
@@ -28,12 +29,15 @@ pub(super) fn settings() -> Settings {
         service_account: "portolan-node-installer".into(),
         config_map: Some("downloads".into()),
         deadline_seconds: 600,
+        look_every: None,
         ttl_seconds: 600,
         max_in_flight: Amount::Count(3),
         max_failed: Amount::Percent(50),
         policy: Policy::default(),
         bare_labels: true,
         install_dir: None,
+        config: None,
+        distro: None,
         restart_command: None,
         takeover: false,
         workers: 4,
@@ -49,7 +53,7 @@ pub(super) struct World {
     pub(super) classes: BTreeMap<String, RuntimeClass>,
     /// What is to be heard of, by kind: watches of different kinds run apart.
     pub(super) events: [VecDeque<Heard>; 4],
-    pub(super) failures: BTreeMap<String, Outcome>,
+    pub(super) failures: BTreeMap<String, Verdict>,
     pub(super) rendered: BTreeMap<String, Value>,
     pub(super) notices: Vec<Notice>,
     /// Node patches, Jobs made, statuses.
@@ -58,6 +62,14 @@ pub(super) struct World {
     /// How far the server's clock is behind, in milliseconds.
     pub(super) behind: i64,
     pub(super) version: u64,
+}
+
+/// How a Job ends, by what a node says. Some reasons are found before anything is put there, one is the
+/// kubelet's.
+pub(super) fn outcome(reason: &str, permanent: bool) -> Outcome {
+    let untouched = ["DownloadFailed", "DigestMismatch", "WrongArchitecture"].contains(&reason);
+    let said = reason != "ImagePullBackOff";
+    Outcome { reason: reason.into(), message: "so it was".into(), permanent, untouched, said }
 }
 
 pub(super) fn label(node: &Node, key: &str) -> Option<String> {
@@ -182,8 +194,13 @@ impl World {
         }
     }
 
-    /// Ends a Job.
+    /// Ends a Job, the same for all of its Shims.
     pub(super) fn end(&mut self, name: &str, failure: Option<(&str, bool)>) {
+        self.end_so(name, failure.map(|(reason, permanent)| outcome(reason, permanent).into()));
+    }
+
+    /// Ends a Job that is of several Shims as its node says.
+    pub(super) fn end_so(&mut self, name: &str, failure: Option<Verdict>) {
         let mut job = self.jobs[name].clone();
         let kind = if failure.is_some() { "Failed" } else { "Complete" };
         job.status.conditions = vec![Condition {
@@ -192,9 +209,8 @@ impl World {
             reason: "BackoffLimitExceeded".into(),
             message: String::new(),
         }];
-        if let Some((reason, permanent)) = failure {
-            let outcome = Outcome { reason: reason.into(), message: "so it was".into(), permanent };
-            self.failures.insert(job.metadata.uid.clone().unwrap(), outcome);
+        if let Some(verdict) = failure {
+            self.failures.insert(job.metadata.uid.clone().unwrap(), verdict);
         }
         self.put_job(job);
     }
@@ -315,11 +331,8 @@ impl World {
     fn write_class(&mut self, name: &str, step: &ClassStep) -> Done {
         match step {
             ClassStep::Create(class) => {
-                let mut class = (**class).clone();
-                self.stamp(&mut class.metadata);
-                self.events[3].push_back(Heard::Class(Box::new(class.clone())));
-                self.classes.insert(name.into(), class.clone());
-                Done::Wrote(vec![Heard::Class(Box::new(class))])
+                self.put_class((**class).clone());
+                Done::Wrote(vec![Heard::Class(Box::new(self.classes[name].clone()))])
             }
             ClassStep::Delete(class) => {
                 let gone = Gone::new(&class.metadata);
@@ -327,7 +340,31 @@ impl World {
                 self.events[3].push_back(Heard::ClassGone(gone.clone()));
                 Done::Wrote(vec![Heard::ClassGone(gone)])
             }
+            ClassStep::Patch(change) => {
+                let now = &self.classes[name];
+                let version = &change["metadata"]["resourceVersion"];
+                if *version != json!(now.metadata.resource_version) {
+                    return Done::Failed(Vec::new());
+                }
+                let stored = serde_json::to_value(now).unwrap();
+                let class = serde_json::from_value(merge(&stored, change)).unwrap();
+                self.put_class(class);
+                Done::Wrote(vec![Heard::Class(Box::new(self.classes[name].clone()))])
+            }
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// A RuntimeClass, of whomever.
+    pub(super) fn put_class(&mut self, mut class: RuntimeClass) {
+        self.stamp(&mut class.metadata);
+        self.events[3].push_back(Heard::Class(Box::new(class.clone())));
+        self.classes.insert(class.metadata.name.clone().unwrap(), class);
+    }
+
+    pub(super) fn remove_class(&mut self, name: &str) {
+        if let Some(class) = self.classes.remove(name) {
+            self.events[3].push_back(Heard::ClassGone(Gone::new(&class.metadata)));
         }
     }
 
@@ -380,7 +417,11 @@ impl World {
             }
             let effects = planner.step(self.now, usize::MAX);
             if effects.is_empty() && self.events.iter().all(VecDeque::is_empty) {
-                return all;
+                match planner.gathers(self.now) {
+                    // What comes together begins a moment later.
+                    Some(at) => self.now = at,
+                    None => return all,
+                }
             }
             for effect in effects {
                 let done = self.apply(&effect);

@@ -79,18 +79,17 @@ pub fn set_condition(
     message: String,
     now: &Time,
 ) {
-    let before = status.conditions.iter().find(|condition| condition.kind == SUCCEEDED);
-    let since = before.filter(|condition| condition.status == holds);
-    let since = since.and_then(|condition| condition.last_transition_time.clone());
-    status.conditions.retain(|condition| condition.kind != SUCCEEDED);
-    status.conditions.push(Condition {
+    let new = Condition {
         kind: SUCCEEDED.to_owned(),
         status: holds,
         reason: reason.to_owned(),
         message,
-        last_transition_time: since.or_else(|| Some(now.clone())),
+        last_transition_time: None,
         observed_generation: None,
-    });
+    };
+    let new = new.since(&status.conditions, now);
+    status.conditions.retain(|condition| condition.kind != SUCCEEDED);
+    status.conditions.push(new);
 }
 
 /// Whether somebody wants the run to end.

@@ -9,11 +9,9 @@ use portolan_api::shim::Shim;
 
 use super::{
     FIRST_PAUSE, FIRST_PAUSE_REFUSED, Kept, Key, LONGEST_PAUSE, LONGEST_PAUSE_REFUSED, Planner,
-    Starting,
 };
 use crate::shims::facts::{Job, JobFacts, Node, NodeFacts};
-use crate::shims::outcome::{MAX_MESSAGE, Outcome};
-use crate::shims::record::Failed;
+use crate::shims::outcome::Verdict;
 
 /// An object that went. Another of its name may have come meanwhile, so the UID says which.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,8 +52,8 @@ pub(crate) enum Heard {
 pub(crate) enum Done {
     /// It is written, and this is what is there now.
     Wrote(Vec<Heard>),
-    /// Why a Job failed, by its UID.
-    Collected(String, Outcome),
+    /// What a Job that failed came to, by its UID.
+    Collected(String, Verdict),
     /// The server does not take it; saying it again at once changes nothing. Some of it may be written.
     Refused { message: String, heard: Vec<Heard> },
     /// It is tried again later; some of it may be written.
@@ -163,6 +161,7 @@ impl Planner {
 
     fn forget_node(&mut self, name: String) {
         self.nodes.remove(&name);
+        self.pauses.remove(&Key::Node(name.clone()));
         self.starting.remove(&name);
         self.rejected.remove(&name);
         self.dirty_nodes.insert(name);
@@ -187,13 +186,7 @@ impl Planner {
             Some(old) if old.value == value => old.version = version,
             _ => {
                 let node = value.identity.node.clone();
-                let told = |one: &Starting| one.order.identity.job_name() == name;
-                // The very Job, and nobody is about to say how its making went.
-                if self.starting.get(&node).is_some_and(told)
-                    && !self.busy.contains(&Key::Node(node.clone()))
-                {
-                    self.starting.remove(&node);
-                }
+                self.is_made(&node, &name);
                 self.jobs.insert(name.clone(), Kept { version, value });
                 self.jobs_of.entry(node.clone()).or_default().insert(name);
                 self.dirty_nodes.insert(node);
@@ -203,7 +196,7 @@ impl Planner {
 
     fn forget_job(&mut self, name: &str) {
         let Some(job) = self.jobs.remove(name) else { return };
-        self.outcomes.remove(&job.value.uid);
+        self.verdicts.remove(&job.value.uid);
         self.pauses.remove(&Key::Job(name.to_owned()));
         let node = job.value.identity.node;
         if let Some(all) = self.jobs_of.get_mut(&node) {
@@ -235,6 +228,9 @@ impl Planner {
             self.refused_classes.remove(&name);
             self.pauses.remove(&Key::Class(name.clone()));
             self.dirty_nodes.extend(self.nodes.keys().cloned());
+            if shim.metadata.deletion_timestamp.is_none() {
+                self.gather.hear(&name);
+            }
         }
         self.dirty_shims.insert(name.clone());
         self.shims.insert(name, Kept { version, value: Arc::new(shim) });
@@ -244,6 +240,8 @@ impl Planner {
         self.shims.remove(name);
         self.refused_classes.remove(name);
         self.status_at.remove(name);
+        self.pauses.remove(&Key::Shim(name.to_owned()));
+        self.pauses.remove(&Key::Class(name.to_owned()));
         self.dirty_nodes.extend(self.nodes.keys().cloned());
     }
 
@@ -291,15 +289,24 @@ impl Planner {
                 }
                 heard.into_iter().for_each(|heard| self.hear(heard));
             }
-            Done::Collected(uid, outcome) => {
+            Done::Collected(uid, verdict) => {
                 self.pauses.remove(key);
-                self.outcomes.insert(uid, outcome);
+                // Of a Job that went meanwhile nobody would ever take it away again.
+                let job = match key {
+                    Key::Job(name) => self.jobs.get(name),
+                    _ => None,
+                };
+                if job.is_some_and(|job| job.value.uid == uid) {
+                    self.verdicts.insert(uid, verdict);
+                }
             }
             Done::Refused { message, heard } => {
                 match key {
-                    Key::Class(shim) => drop(self.refused_classes.insert(shim.clone(), message)),
+                    Key::Class(shim) if self.knows(key) => {
+                        self.refused_classes.insert(shim.clone(), message);
+                    }
                     Key::Node(node) => self.reject(node, &message, now),
-                    Key::Job(_) | Key::Shim(_) => {}
+                    Key::Class(_) | Key::Job(_) | Key::Shim(_) => {}
                 }
                 heard.into_iter().for_each(|heard| self.hear(heard));
                 // Of a node it is written down as a failure, which has pauses of its own.
@@ -309,28 +316,13 @@ impl Planner {
                 }
             }
             Done::Failed(heard) => {
+                if let Key::Node(node) = key {
+                    self.lose(node, now);
+                }
                 heard.into_iter().for_each(|heard| self.hear(heard));
                 self.pause(key, now, FIRST_PAUSE, LONGEST_PAUSE);
             }
         }
-    }
-
-    /// What was told to begin will not: it has failed, and holds no place.
-    fn reject(&mut self, node: &str, message: &str, now: i64) {
-        let Some(one) = self.starting.remove(node) else { return };
-        let cell = self.ledger.cell(node, &one.shim);
-        let before = cell.and_then(|cell| cell.record.failed.as_ref());
-        let before = before.filter(|before| before.is_of(one.operation, &one.hash));
-        let failed = Failed {
-            operation: one.operation,
-            hash: one.hash,
-            times: before.map_or(1, |before| before.times.saturating_add(1)),
-            at: now / 1000,
-            reason: "JobRefused".to_owned(),
-            message: message.chars().take(MAX_MESSAGE).collect(),
-            permanent: false,
-        };
-        self.rejected.insert(node.to_owned(), (one.shim, failed));
     }
 
     /// Pauses double to a bound.

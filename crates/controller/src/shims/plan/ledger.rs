@@ -165,7 +165,7 @@ mod tests {
     use crate::shims::plan::Planner;
 
     impl Planner {
-        /// Fails where sums, books and queue are not those of the nodes: all are written again, from nothing.
+        /// Fails where sums, books, queue and alarms are not those of the nodes: all are written again, from nothing.
         pub(crate) fn audit(&mut self, now: i64) {
             let mut anew = Ledger::default();
             for (node, cells) in &self.ledger.nodes {
@@ -174,10 +174,13 @@ mod tests {
             assert_eq!(self.ledger.sums, anew.sums);
             let (books, queue) =
                 (mem::take(&mut self.ledger.books), mem::take(&mut self.ledger.queue));
+            let alarms = mem::take(&mut self.alarms);
             for node in self.nodes.keys().cloned().collect::<Vec<_>>() {
                 self.enter(&node, now);
             }
             assert_eq!((&books, &queue), (&self.ledger.books, &self.ledger.queue));
+            // Entering a node sets its alarm: one that was missing would never be missed otherwise.
+            assert_eq!(alarms, self.alarms);
         }
     }
 }

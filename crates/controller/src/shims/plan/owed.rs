@@ -36,6 +36,11 @@ impl Owed {
         }
     }
 
+    /// When the oldest has waited too long.
+    pub(super) fn next(&self) -> Option<i64> {
+        self.queue.first().map(|(since, _)| since + LONGEST_WAIT)
+    }
+
     /// It is being written.
     pub(super) fn settle(&mut self, node: &str) {
         self.hold(node);
@@ -52,12 +57,12 @@ impl Planner {
     }
 
     /// What is to be written on a node but for these Shims, and what is told with it.
-    pub(super) fn owed(&self, node: &str, uid: &str, but: &[&str]) -> (NodePatch, Vec<Effect>) {
+    pub(super) fn owed(&self, node: &str, uid: &str, but: &[String]) -> (NodePatch, Vec<Effect>) {
         let mut patch = NodePatch::default();
         let mut told = Vec::new();
         for (shim, cell) in self.ledger.of_node(node).into_iter().flatten() {
             told.extend(cell.failure.iter().map(|failed| tell(node, uid, shim, failed)));
-            if !but.contains(&shim.as_str()) {
+            if !but.contains(shim) {
                 patch.extend(&cell.patch);
             }
         }
@@ -70,7 +75,6 @@ impl Planner {
         while let Some((since, node)) = self.owed.queue.first().cloned() {
             let late = now - since >= LONGEST_WAIT || since > now;
             if room == 0 && !late {
-                self.timers.insert((since + LONGEST_WAIT, Key::Node(node)));
                 return;
             }
             room = room.saturating_sub(1);

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Effect, Key, Order, Planner, Starting, UNSURE};
-use crate::shims::budget::{self, Allowance, Candidate, Going, Group, Turn};
-use crate::shims::facts::GRACE_SECONDS;
-use crate::shims::identity::{Identity, Operation};
+use super::{Effect, Key, Order, Piece, Planner, Starting};
+use crate::shims::budget::{self, Allowance, Going, Group, Turn};
+use crate::shims::facts::JobFacts;
+use crate::shims::identity::{Identity, Part};
 use crate::shims::record::{self, Begun, NodePatch};
 
 impl Planner {
@@ -17,10 +17,12 @@ impl Planner {
             self.enter(node, now);
         }
         let cap = self.settings.max_in_flight.of(self.nodes.len());
-        let mut turn = Turn::new(self.allowances(), cap);
+        let hold = self.gather.holds(now);
+        let mut turn = Turn::new(self.allowances(), cap, hold);
         while let Some(one) = turn.next(&self.ledger.queue, &self.ledger.books) {
             self.weighed += 1;
-            match self.start(&one, now) {
+            let shims = self.together(&one, &turn);
+            match self.start(&one.node, &shims, now) {
                 Some(begun) => {
                     effects.extend(begun);
                     self.enter(&one.node, now);
@@ -39,6 +41,27 @@ impl Planner {
         let wants = if free { self.wants(node) } else { Vec::new() };
         self.ledger.books.set(node, going);
         self.ledger.queue.set(node, wants);
+        self.alarms.set(node, self.wake(node, now));
+    }
+
+    /// When a node is to be looked at although nothing is heard of it: when a Job of it is late, whoever it is of, and when
+    /// what failed may be tried again.
+    fn wake(&self, node: &str, now: i64) -> Option<i64> {
+        let deadline = self.settings.deadline_seconds;
+        let late = self.live(node, now).map(|job| job.late_from(deadline));
+        let cells = self.ledger.of_node(node).into_iter().flatten();
+        let wakes = late.chain(cells.filter_map(|(_, cell)| cell.wake));
+        // Whose time has come waits for something else.
+        wakes.map(|at| at.saturating_mul(1000)).filter(|at| *at > now).min()
+    }
+
+    /// Jobs of a node that have not ended and are not late.
+    fn live(&self, node: &str, now: i64) -> impl Iterator<Item = &JobFacts> {
+        let deadline = self.settings.deadline_seconds;
+        let names = self.jobs_of.get(node).filter(|_| self.nodes.contains_key(node));
+        let jobs = names.into_iter().flatten().filter_map(|name| self.jobs.get(name));
+        let jobs = jobs.map(|kept| &kept.value);
+        jobs.filter(move |job| job.is_live() && !job.is_late(now / 1000, deadline))
     }
 
     fn wants(&self, node: &str) -> Vec<(Group, bool)> {
@@ -47,35 +70,26 @@ impl Planner {
         let cells = self.ledger.of_node(node).into_iter().flatten();
         let wants = cells.filter_map(|(shim, cell)| {
             let want = cell.want.as_ref()?;
-            let (shim, hash) = (shim.clone(), want.hash.clone());
-            let again = want.retry || want.repair;
-            Some((Group { shim, operation: want.operation, hash, again }, control_plane))
+            Some((want.group(shim), control_plane))
         });
         wants.collect()
     }
 
-    /// What is under way on a node: Jobs that have not ended, and what was told to begin. A Job that never ends
-    /// is looked at again when it is late.
-    fn going(&mut self, node: &str, now: i64) -> Vec<Going> {
+    /// What is under way on a node: Jobs that have not ended, and what was told to begin.
+    fn going(&self, node: &str, now: i64) -> Vec<Going> {
         // Nobody runs what is for a node that is gone.
         let Some(facts) = self.nodes.get(node) else { return Vec::new() };
-        let (control_plane, deadline) =
-            (facts.value.is_control_plane(), self.settings.deadline_seconds);
+        let control_plane = facts.value.is_control_plane();
         let going = |shim: &str, hash: &str| Going {
             shim: shim.to_owned(),
             hash: hash.to_owned(),
             control_plane,
         };
-        let names = self.jobs_of.get(node).into_iter().flatten();
-        let jobs = names.filter_map(|name| self.jobs.get(name)).map(|kept| &kept.value);
-        let live = jobs.filter(|job| job.is_live() && !job.is_late(now / 1000, deadline));
-        let mut all = Vec::new();
-        for job in live {
-            let late = (job.since + deadline + GRACE_SECONDS + 1).saturating_mul(1000);
-            self.timers.insert((late, Key::Node(node.to_owned())));
-            all.push(going(&job.identity.shim, &job.identity.hash));
-        }
-        all.extend(self.starting.get(node).map(|one| going(&one.shim, &one.hash)));
+        let live = self.live(node, now).flat_map(|job| job.identity.parts());
+        let mut all: Vec<_> = live.map(|(shim, _, hash)| going(shim, hash)).collect();
+        let starting = self.starting.get(node).map(|one| &one.order.identity);
+        let starting = starting.into_iter().flat_map(Identity::parts);
+        all.extend(starting.map(|(shim, _, hash)| going(shim, hash)));
         // What has failed and has not said why yet.
         let cells = self.ledger.of_node(node).into_iter().flatten();
         for (shim, cell) in cells.filter(|(_, cell)| cell.collect.is_some()) {
@@ -97,13 +111,15 @@ impl Planner {
         {
             return;
         }
-        let Some(one) = self.starting.get(node) else { return };
-        let cell = self.ledger.cell(node, &one.shim);
-        let want = cell.and_then(|cell| cell.want.as_ref());
-        let same =
-            want.is_some_and(|want| want.hash == one.hash && want.operation == one.operation);
+        let Some(one) = self.starting.get_mut(node) else { return };
+        let identity = &one.order.identity;
+        let same = identity.parts().all(|(shim, _, hash)| {
+            let want = self.ledger.cell(node, shim).and_then(|cell| cell.want.as_ref());
+            want.is_some_and(|want| want.hash == hash && want.operation == identity.operation)
+        });
         match () {
             () if same => {
+                one.told = true;
                 let order = Arc::clone(&one.order);
                 let announced = self.announced(&order.identity).unwrap_or_default();
                 let identity = &order.identity;
@@ -113,7 +129,7 @@ impl Planner {
                 self.busy.insert(key);
             }
             // By then it would have been heard of.
-            () if now >= one.until || one.until > now + UNSURE => drop(self.starting.remove(node)),
+            () if !one.lasts(now) => drop(self.starting.remove(node)),
             () => drop(self.timers.insert((one.until, key))),
         }
     }
@@ -147,38 +163,31 @@ impl Planner {
         sums.is_some_and(|sums| sums.standing.is_paused(self.settings.max_failed))
     }
 
-    /// The Job, and what announces it. What is to be written on the node anyway is written with that, and what of
-    /// other Shims comes there next is announced with it.
-    fn start(&mut self, one: &Candidate, now: i64) -> Option<Vec<Effect>> {
-        let name = &one.group.shim;
-        let identity = self.identity(&one.node, name, now)?;
-        let want = self.ledger.cell(&one.node, name)?.want.as_ref()?;
-        let shim = Arc::clone(&self.shims.get(name)?.value);
-        let order = Arc::new(Order { identity, shim, artifact: want.artifact.clone() });
-        let (node, uid) = (order.identity.node.clone(), order.identity.node_uid.clone());
+    /// The Job, and what announces it. What is to be written on the node anyway is written with that.
+    fn start(&mut self, node: &str, shims: &[String], now: i64) -> Option<Vec<Effect>> {
+        let identity = self.identity(node, shims, now)?;
+        let mut pieces = Vec::new();
+        let mut again = false;
+        for name in shims {
+            let want = self.ledger.cell(node, name)?.want.as_ref()?;
+            again |= want.nonce.is_some();
+            let shim = Arc::clone(&self.shims.get(name)?.value);
+            pieces.push(Piece { shim, artifact: want.artifact.clone() });
+        }
+        let order = Arc::new(Order { identity, pieces });
+        let (node, uid) = (node.to_owned(), order.identity.node_uid.clone());
         let mut patch = self.announced(&order.identity)?;
         let mut effects = Vec::new();
         // Where it was announced before nothing has to be written first.
         if !patch.is_empty() {
-            let next = self.next_on(&node, name, now);
-            let named: Vec<&str> =
-                next.iter().map(|one| one.shim.as_str()).chain([&**name]).collect();
-            let (mut whole, told) = self.owed(&node, &uid, &named);
+            let (mut whole, told) = self.owed(&node, &uid, shims);
             whole.extend(&patch);
-            next.iter().filter_map(|one| self.announced(one)).for_each(|one| whole.extend(&one));
             patch = whole;
             effects = told;
             self.owed.settle(&node);
         }
         self.owed.hold(&node);
-        let starting = Starting {
-            shim: name.clone(),
-            hash: one.group.hash.clone(),
-            operation: one.group.operation,
-            order: Arc::clone(&order),
-            until: now + UNSURE,
-        };
-        self.starting.insert(node.clone(), starting);
+        self.starting.insert(node.clone(), Starting::new(Arc::clone(&order), again, now));
         // What is announced says so, too.
         self.rejected.remove(&node);
         self.busy.insert(Key::Node(node.clone()));
@@ -186,37 +195,32 @@ impl Planner {
         Some(effects)
     }
 
-    /// What will be begun on a node when this is over: where nothing is there yet that pods use, and no budget of a
-    /// Shim's own has a say.
-    fn next_on(&self, node: &str, but: &str, now: i64) -> Vec<Identity> {
-        let cells = self.ledger.of_node(node).into_iter().flatten();
-        let fresh = cells.filter(|(shim, cell)| {
-            let spec = self.shims.get(*shim).map(|shim| &shim.value.spec);
-            let free =
-                spec.is_some_and(|spec| budget::max_update(&spec.rollout_strategy).is_none());
-            let want = cell.want.as_ref();
-            let want = want.filter(|want| want.operation == Operation::Install && !want.retry);
-            let record = &cell.record;
-            let new = record.applied.is_none() && record.begun.is_none() && record.failed.is_none();
-            **shim != but && free && new && want.is_some()
-        });
-        fresh.filter_map(|(shim, _)| self.identity(node, shim, now)).collect()
-    }
-
-    /// Which Job would do what is wanted.
-    fn identity(&self, node: &str, shim: &str, now: i64) -> Option<Identity> {
+    /// Which Job would do what is wanted of these Shims.
+    fn identity(&self, node: &str, shims: &[String], now: i64) -> Option<Identity> {
         let facts = &self.nodes.get(node)?.value;
-        let want = self.ledger.cell(node, shim)?.want.as_ref()?;
+        let mut nonces = Vec::new();
+        let mut parts = Vec::new();
+        for shim in shims {
+            let want = self.ledger.cell(node, shim)?.want.as_ref()?;
+            let shim_uid = self.shims.get(shim)?.value.metadata.uid.clone()?;
+            nonces.push((want.operation, want.nonce));
+            parts.push(Part { shim: shim.clone(), shim_uid, hash: want.hash.clone() });
+        }
+        let (operation, kept) = *nonces.first()?;
+        // Only where all were announced as one it may be that very Job that is missed.
+        let kept = kept.filter(|_| nonces.iter().all(|one| *one == (operation, kept)));
+        let Part { shim, shim_uid, hash } = parts.remove(0);
         let mut identity = Identity {
-            shim: shim.to_owned(),
-            shim_uid: self.shims.get(shim)?.value.metadata.uid.clone()?,
+            shim,
+            shim_uid,
             node: facts.name.clone(),
             node_uid: facts.uid.clone(),
-            operation: want.operation,
-            hash: want.hash.clone(),
-            nonce: want.nonce.unwrap_or(now),
+            operation,
+            hash,
+            nonce: kept.unwrap_or(now),
+            also: parts,
         };
-        while want.nonce.is_none() && self.jobs.contains_key(&identity.job_name()) {
+        while kept.is_none() && self.jobs.contains_key(&identity.job_name()) {
             identity.nonce += 1;
         }
         Some(identity)
@@ -224,15 +228,20 @@ impl Planner {
 
     /// What has to be written on the node before this Job is made; nothing where that is there.
     fn announced(&self, of: &Identity) -> Option<NodePatch> {
-        let shim = &self.shims.get(&of.shim)?.value;
-        let mut record = self.ledger.cell(&of.node, &of.shim)?.record.clone();
-        record.begun = Some(Begun {
-            operation: of.operation,
-            hash: of.hash.clone(),
-            nonce: of.nonce,
-            handler: shim.spec.runtime_class.handler.clone(),
-        });
-        let marks = self.view(&of.shim, shim).marks();
-        Some(record::patch(&self.nodes.get(&of.node)?.value, &marks, Some(&record)))
+        let node = &self.nodes.get(&of.node)?.value;
+        let mut patch = NodePatch::default();
+        for (name, _, hash) in of.parts() {
+            let shim = &self.shims.get(name)?.value;
+            let mut record = self.ledger.cell(&of.node, name)?.record.clone();
+            record.begun = Some(Begun {
+                operation: of.operation,
+                hash: hash.to_owned(),
+                nonce: of.nonce,
+                handler: shim.spec.runtime_class.handler.clone(),
+            });
+            let marks = self.view(name, shim).marks();
+            patch.extend(&record::patch(node, &marks, Some(&record)));
+        }
+        Some(patch)
     }
 }

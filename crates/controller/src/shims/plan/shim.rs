@@ -9,7 +9,7 @@ use portolan_api::shim::{
     AVAILABLE, DEGRADED, FINALIZER, PROGRESSING, RUNTIME_CLASS_READY, Shim, ShimStatus,
 };
 
-use super::{About, Effect, Key, Notice, Planner, STATUS_PAUSE, is_held};
+use super::{About, Effect, Key, Notice, Planner, STATUS_PAUSE, Starting, is_held};
 use crate::shims::class::{self, ClassStep};
 use crate::shims::record::{Carried, carried};
 use crate::shims::status::{self, ClassState, Tally};
@@ -68,7 +68,9 @@ impl Planner {
         let mut sum = [0; 4];
         for sums in self.shims.keys().filter_map(|name| self.ledger.sums(name)) {
             let tally = &sums.tally;
-            let counts = [tally.ready, tally.pending, tally.failed, tally.unsupported];
+            // Each node once.
+            let ready = tally.ready - tally.failed_usable;
+            let counts = [ready, tally.pending, tally.failed, tally.unsupported];
             sum.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count);
         }
         sum
@@ -77,20 +79,21 @@ impl Planner {
     /// Whether nothing of a Shim is left on any node that there is, and no Job of it goes on.
     fn is_clean(&self, name: &str, shim: &Shim, now: i64) -> bool {
         let leaving = self.ledger.sums(name).is_some_and(|sums| !sums.tally.leaving.is_empty());
-        if leaving || self.starting.values().any(|one| one.shim == name) {
+        let starting = |one: &Starting| one.order.identity.parts().any(|(shim, ..)| shim == name);
+        if leaving || self.starting.values().any(starting) {
             return false;
         }
         let unknown = self.dirty_nodes.iter().chain(&self.waiting);
         if unknown.into_iter().any(|node| self.is_about(node, name, shim)) {
             return false;
         }
-        let uid = shim.metadata.uid.as_ref();
+        let Some(uid) = &shim.metadata.uid else { return true };
         let deadline = self.settings.deadline_seconds;
         let live = |name: &String| {
             self.jobs.get(name).map(|job| &job.value).is_some_and(|job| {
                 // What is deleted and does not go has nobody left who would run it.
                 let lost = job.deleting && job.is_late(now / 1000, deadline);
-                job.is_live() && !lost && Some(&job.identity.shim_uid) == uid
+                job.is_live() && !lost && job.identity.hash_of(uid).is_some()
             })
         };
         let there = self.jobs_of.iter().filter(|(node, _)| self.nodes.contains_key(*node));
