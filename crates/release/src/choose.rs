@@ -31,6 +31,14 @@ pub enum ChooseError {
         /// Which.
         name: String,
     },
+    /// What is recorded is about another spec.
+    #[error(
+        "the Release {name} was changed, and its status is of before; ask again when its controller has looked at it"
+    )]
+    Stale {
+        /// Which.
+        name: String,
+    },
     /// It may not be run.
     #[error("the Release {name} is not Ready: {reason}: {message}")]
     NotReady {
@@ -95,7 +103,7 @@ impl ChooseError {
 pub fn choose(release: &Release, host: &HostPlatform) -> Result<Chosen, ChooseError> {
     let name = || release.metadata.name.clone().unwrap_or_default();
     let status = release.status.as_ref().ok_or_else(|| ChooseError::NoStatus { name: name() })?;
-    ready(status, name)?;
+    ready(status, release.metadata.generation, name)?;
     let missing = |field| move || ChooseError::Incomplete { name: name(), field };
     let repository = status.repository.clone().ok_or_else(missing("repository"))?;
     let digest = |text: &str| -> Result<Digest, ChooseError> {
@@ -126,10 +134,20 @@ pub fn choose(release: &Release, host: &HostPlatform) -> Result<Chosen, ChooseEr
     Ok(Chosen { repository, index_digest, resolved_digest: selection.chosen.digest, platform })
 }
 
-fn ready(status: &ReleaseStatus, name: impl Fn() -> String) -> Result<(), ChooseError> {
+/// Ready, for the spec that is there now: one that follows a tag may be changed, and stays Ready with its image of before
+/// until its controller has looked. Where no generation is told, as in a file, there is nothing to compare.
+fn ready(
+    status: &ReleaseStatus,
+    generation: Option<i64>,
+    name: impl Fn() -> String,
+) -> Result<(), ChooseError> {
     let Some(ready) = condition::find(&status.conditions, READY) else {
         return Err(ChooseError::NoStatus { name: name() });
     };
+    let about = [status.observed_generation, ready.observed_generation];
+    if generation.is_some() && about.iter().any(|seen| seen.is_some() && *seen != generation) {
+        return Err(ChooseError::Stale { name: name() });
+    }
     match ready.status {
         Status::True => Ok(()),
         other => Err(ChooseError::NotReady {
@@ -184,6 +202,28 @@ mod tests {
         }
         let error = choose(&release("True", "Ready"), &host("linux/s390x")).unwrap_err();
         assert!(matches!(error, ChooseError::NoMatch { .. }), "{error}");
+    }
+
+    #[test]
+    fn nothing_runs_of_a_release_whose_status_is_of_before_it_was_changed() {
+        let about = |generation: Option<i64>, seen: Option<i64>, by: Option<i64>| {
+            let mut one = release("True", "Ready");
+            one.metadata.generation = generation;
+            let status = one.status.as_mut().unwrap();
+            status.observed_generation = seen;
+            status.conditions[0].observed_generation = by;
+            choose(&one, &host("linux/amd64")).map(drop)
+        };
+        for (generation, seen, by) in
+            [(Some(2), Some(2), Some(2)), (Some(2), None, None), (None, Some(2), Some(2))]
+        {
+            about(generation, seen, by).unwrap();
+        }
+        for (seen, by) in [(Some(1), Some(1)), (Some(2), Some(1)), (Some(1), None)] {
+            let error = about(Some(2), seen, by).unwrap_err();
+            assert!(matches!(&error, ChooseError::Stale { .. }), "{error}");
+            assert!(error.to_string().contains("app was changed"), "{error}");
+        }
     }
 
     #[test]

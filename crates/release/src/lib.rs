@@ -17,10 +17,12 @@
 
 pub mod choose;
 pub mod look;
+mod objections;
 pub mod policy;
 pub mod reason;
 pub mod request;
 pub mod status;
 
 pub use look::{Findings, ImageFinding, LookError, Verification, look};
+pub use objections::objections;
 pub use request::{Request, RequestError};

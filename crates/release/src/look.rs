@@ -16,10 +16,10 @@ use portolan_core::{Descriptor, Digest, Document, Platform, Reference, Target};
 use portolan_registry::ErrorClass;
 use portolan_registry::client::Fetched;
 use portolan_registry::images::{ImageError, Place};
-use portolan_verify::collect::{CollectError, Limits};
+use portolan_verify::collect::Limits;
 use portolan_verify::decision::{Answer, Question, no_policy};
 use portolan_verify::subjects::{Contents, FindSubjectsError, Missing, PlatformNotFound, Subjects};
-use portolan_verify::verify::verify_subjects;
+use portolan_verify::verify::{UnansweredError, verify_subjects};
 
 use crate::policy::Loaded;
 use crate::reason;
@@ -218,7 +218,7 @@ impl LookError {
 #[derive(Debug, thiserror::Error)]
 enum ExamineError {
     #[error("it cannot be told who signed it")]
-    Collect(#[source] Box<CollectError>),
+    Verify(#[source] Box<UnansweredError>),
     #[error("it cannot be told what it needs of its host")]
     Compatibility(#[source] Box<FindError>),
 }
@@ -226,7 +226,7 @@ enum ExamineError {
 impl ExamineError {
     fn reason(&self) -> &'static str {
         let class = match self {
-            Self::Collect(error) => Some(error.class()),
+            Self::Verify(error) => Some(error.class()),
             Self::Compatibility(error) => error.class(),
         };
         match class {
@@ -401,7 +401,7 @@ async fn verify(
             let question =
                 Question { reference: &reference, namespace, rule, wanted: &wanted, now };
             let answer = verify_subjects(place, &question, subjects, &Limits::default()).await;
-            answer.map_err(|error| ExamineError::Collect(error.into()))?
+            answer.map_err(|error| ExamineError::Verify(error.into()))?
         }
     };
     let (policy, digest) = (loaded.name.clone(), loaded.digest);

@@ -20,7 +20,7 @@ pub const PLATFORM_NOT_FOUND: &str = "PlatformNotFound";
 pub const IMAGE_INCOMPLETE: &str = "ImageIncomplete";
 /// What is there is no image, or more than is looked at.
 pub const IMAGE_UNUSABLE: &str = "ImageUnusable";
-/// The registry cannot be asked at the moment.
+/// The registry cannot be asked at the moment, or a policy in Rego had no time to decide.
 pub const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
 /// It is not known yet what has to be verified.
 pub const NOT_RESOLVED: &str = "NotResolved";

@@ -19,15 +19,12 @@ use portolan_api::release::{
     ReleaseStatus, ResolvedImage, Signer, VERIFIED,
 };
 use portolan_core::causes::chain;
-use portolan_verify::decision::{Answer, SubjectAnswer, Verdict};
-use portolan_verify::subject::Kind;
+use portolan_verify::decision::{Answer, Verdict};
 
 use crate::look::{Findings, ImageFinding, LookError, Verification, short};
+use crate::objections::objections;
 use crate::reason;
 use crate::request::RequestError;
-
-/// Reasons in one message.
-const MAX_REASONS: usize = 4;
 
 /// Why nothing can be recorded.
 #[derive(Debug, thiserror::Error)]
@@ -121,9 +118,9 @@ pub fn after(release: &Release, found: &Result<Findings, Refusal>, now: &Time) -
     }
 }
 
-fn is_ready(status: &ReleaseStatus) -> bool {
-    let ready = condition::find(&status.conditions, READY);
-    ready.is_some_and(|ready| ready.status == Status::True)
+/// Whether it may be run.
+pub fn is_ready(status: &ReleaseStatus) -> bool {
+    condition::holds(&status.conditions, READY)
 }
 
 /// Stays what it was, and says why.
@@ -157,6 +154,8 @@ fn record(
     let resolved = format!("{} is {top}, with images for {images} {platforms}", release.spec.image);
     let verified = verified(&findings.verification);
     let ready = ready(&verified, release.spec.require_verification);
+    let now_ready = (ready.0 == Status::True).then_some(top.as_str());
+    let history = history(old, now_ready, now);
     let verdicts = [
         (RESOLVED, (Status::True, reason::RESOLVED, resolved)),
         (VERIFIED, verified),
@@ -193,33 +192,38 @@ fn record(
         verified_by: of(&top),
         resolved: findings.images.iter().map(image).collect(),
         candidate: None,
-        history: history(old, &top, now),
+        history,
     }
 }
 
-/// What was Ready and is another by now comes first; the oldest are forgotten.
-fn history(old: &ReleaseStatus, top: &str, now: &Time) -> Vec<Past> {
+/// What was Ready and is so no more comes first, the oldest are forgotten; what is Ready once more is no past.
+fn history(old: &ReleaseStatus, ready: Option<&str>, now: &Time) -> Vec<Past> {
     let mut history = old.history.clone();
-    if let (Some(digest), Some(image)) = (&old.digest, &old.image)
-        && digest != top
-        && is_ready(old)
-    {
-        let resolved = old
-            .resolved
-            .iter()
-            .map(|one| PastImage { platform: one.platform.clone(), digest: one.digest.clone() });
-        history.insert(
-            0,
-            Past {
-                image: image.clone(),
-                digest: digest.clone(),
-                resolved_at: old.resolved_at.clone(),
-                replaced_at: Some(now.clone()),
-                resolved: resolved.collect(),
-            },
-        );
-        history.truncate(MAX_HISTORY);
+    let was = old.digest.as_ref().zip(old.image.as_ref()).filter(|_| is_ready(old));
+    match was {
+        Some((digest, image)) if ready != Some(digest) => {
+            let past = |one: &ResolvedImage| PastImage {
+                platform: one.platform.clone(),
+                digest: one.digest.clone(),
+            };
+            history.insert(
+                0,
+                Past {
+                    image: image.clone(),
+                    digest: digest.clone(),
+                    resolved_at: old.resolved_at.clone(),
+                    replaced_at: Some(now.clone()),
+                    resolved: old.resolved.iter().map(past).collect(),
+                },
+            );
+        }
+        None if history.first().map(|past| past.digest.as_str()) == ready && ready.is_some() => {
+            history.remove(0);
+        }
+        _ => {}
     }
+    // While nothing is Ready, the first may become so once more and leave: the ten stay whole beside it.
+    history.truncate(MAX_HISTORY + usize::from(ready.is_none()));
     history
 }
 
@@ -236,35 +240,10 @@ fn verified(verification: &Verification) -> Verdicts {
                 let message = format!("everything that {rule:?} of {policy} asks for is there");
                 (Status::True, reason::VERIFIED, message)
             }
-            Verdict::Refused => (Status::False, reason::NOT_VERIFIED, told(answer)),
-            Verdict::NoPolicy => (Status::Unknown, reason::NO_POLICY, told(answer)),
+            Verdict::Refused => (Status::False, reason::NOT_VERIFIED, short(&objections(answer))),
+            Verdict::NoPolicy => (Status::Unknown, reason::NO_POLICY, short(&objections(answer))),
         },
     }
-}
-
-/// Each subject that does not pass, with its digest and why.
-fn told(answer: &Answer) -> String {
-    let refused = answer.subjects.iter().filter(|one| !one.verified && !one.reasons.is_empty());
-    let mut why: Vec<String> = refused.map(objection).collect();
-    if why.is_empty() {
-        why.extend(answer.reasons.iter().map(|reason| reason.message.clone()));
-    }
-    let more = why.len().saturating_sub(MAX_REASONS);
-    why.truncate(MAX_REASONS);
-    if more > 0 {
-        why.push(format!("and {more} more"));
-    }
-    short(&why.join("; "))
-}
-
-fn objection(subject: &SubjectAnswer) -> String {
-    let reasons: Vec<_> = subject.reasons.iter().map(|reason| reason.message.as_str()).collect();
-    let what = match (subject.kind, &subject.platform) {
-        (Kind::Index, _) => "the index".to_owned(),
-        (Kind::Manifest, Some(platform)) => format!("the image for {platform}"),
-        (Kind::Manifest, None) => "the image".to_owned(),
-    };
-    format!("{what} {}: {}", subject.digest, reasons.join("; "))
 }
 
 /// Everybody whose signature of this very digest counts, each once.
@@ -309,7 +288,8 @@ fn ready(verified: &Verdicts, required: bool) -> Verdicts {
     }
 }
 
-/// Nothing was found. What was resolved before stays recorded: it was asked for once, and is not again.
+/// Nothing was found. What was resolved before stays recorded: it was asked for once, and is not again. Of another image
+/// only the history stays.
 fn refused(release: &Release, old: &ReleaseStatus, refusal: &Refusal, now: &Time) -> ReleaseStatus {
     let status = if refusal.will_pass() { Status::Unknown } else { Status::False };
     let (reason, message) = (refusal.reason(), short(&chain(refusal)));
@@ -320,18 +300,14 @@ fn refused(release: &Release, old: &ReleaseStatus, refusal: &Refusal, now: &Time
         (READY, (status, reason, message)),
     ];
     let same = old.image.as_ref() == Some(&release.spec.image);
-    let kept = if same { old.clone() } else { forgotten(old, now) };
+    let kept = if same { old.clone() } else { ReleaseStatus::default() };
     ReleaseStatus {
         observed_generation: release.metadata.generation,
         conditions: conditions(release, old, verdicts, now),
         candidate: None,
+        history: history(old, None, now),
         ..kept
     }
-}
-
-/// Of another image only the history stays.
-fn forgotten(old: &ReleaseStatus, now: &Time) -> ReleaseStatus {
-    ReleaseStatus { history: history(old, "", now), ..ReleaseStatus::default() }
 }
 
 /// The three of them. A time changes with the status alone; and where a registry fails in ever other words, those of
@@ -344,23 +320,22 @@ fn conditions(
 ) -> Vec<Condition> {
     let generation = release.metadata.generation;
     let condition = |(kind, (status, reason, message)): (&str, Verdicts)| {
-        let before = condition::find(&old.conditions, kind);
-        let since = before.filter(|one| one.status == status);
         let same = |one: &&Condition| {
-            one.reason == reason
+            one.status == status
+                && one.reason == reason
                 && one.observed_generation == generation
                 && reason == reason::REGISTRY_UNAVAILABLE
         };
-        let message = since.filter(same).map_or(message, |one| one.message.clone());
-        let since = since.and_then(|one| one.last_transition_time.clone());
-        Condition {
+        let before = condition::find(&old.conditions, kind).filter(same);
+        let new = Condition {
             kind: kind.to_owned(),
             status,
             reason: reason.to_owned(),
-            message,
-            last_transition_time: since.or_else(|| Some(now.clone())),
+            message: before.map_or(message, |one| one.message.clone()),
+            last_transition_time: None,
             observed_generation: generation,
-        }
+        };
+        new.since(&old.conditions, now)
     };
     verdicts.map(condition).into()
 }

@@ -199,6 +199,23 @@ fn a_changed_spec_is_looked_at_anew_and_another_image_forgets_the_one_before() {
 }
 
 #[test]
+fn what_was_ready_is_not_forgotten_when_spec_and_tag_change_while_the_registry_is_away() {
+    let mut tracked = release(|release| release.spec.track = true);
+    let first = after(&tracked, &found("a", answered(Verdict::Verified)), &time(0));
+    tracked.status = Some(first.clone());
+    tracked.metadata.generation = Some(2);
+    let waiting = after(&tracked, &away(), &time(1));
+    assert_eq!(shown(&waiting), "Unknown/Unknown/Unknown: RegistryUnavailable");
+    tracked.status = Some(waiting);
+    let past = |tag| {
+        let status = after(&tracked, &found(tag, answered(Verdict::Verified)), &time(2));
+        status.history.into_iter().map(|past| past.digest).collect::<Vec<_>>()
+    };
+    assert_eq!(past("b"), [first.digest.clone().unwrap()]);
+    assert_eq!(past("a"), [""; 0], "it is what it was");
+}
+
+#[test]
 fn what_was_resolved_stays_recorded_when_it_can_no_longer_be_read() {
     let mut waiting = release(|_| ());
     let first = after(&waiting, &found("a", answered(Verdict::Refused)), &time(0));
@@ -224,15 +241,40 @@ fn people_are_told_what_happened_and_not_what_did_not() {
     assert_eq!(words(away()), [""; 0]);
 }
 
+#[test]
+fn what_is_ready_once_more_took_no_place_in_a_full_history() {
+    let mut tracked = release(|release| release.spec.track = true);
+    let mut second = 0;
+    let mut look = |outcome: Result<Findings, Refusal>, changed: bool| {
+        tracked.metadata.generation =
+            tracked.metadata.generation.map(|was| was + i64::from(changed));
+        let status = after(&tracked, &outcome, &time(second));
+        second += 1;
+        tracked.status = Some(status.clone());
+        status
+    };
+    for name in 0..=MAX_HISTORY {
+        look(found(&name.to_string(), answered(Verdict::Verified)), false);
+    }
+    let full = look(found("last", answered(Verdict::Verified)), false);
+    assert_eq!(full.history.len(), MAX_HISTORY);
+    // Another spec, and nobody can tell: it is Ready no more.
+    let waiting = look(away(), true);
+    assert_eq!((is_ready(&waiting), waiting.history.len()), (false, MAX_HISTORY + 1));
+    let again = look(found("last", answered(Verdict::Verified)), false);
+    assert_eq!(again.history, full.history);
+}
+
 proptest! {
-    /// However a tag moves and a registry fails, the record stays small, names what is Ready, and forgets nothing that
+    /// However a tag moves, a registry fails and a spec changes, the record stays small, names what is Ready, and forgets nothing that
     /// was Ready but the oldest.
     #[test]
-    fn a_record_is_bounded_and_never_names_what_was_not_ready(moves in prop::collection::vec((0u8..4, 0u8..4), 0..40)) {
+    fn a_record_is_bounded_and_never_names_what_was_not_ready(moves in prop::collection::vec((0u8..4, 0u8..4, prop::bool::weighted(0.2)), 0..40)) {
         let mut tracked = release(|release| release.spec.track = true);
         let mut good: Vec<String> = Vec::new();
-        for (second, (top, how)) in moves.into_iter().enumerate() {
+        for (second, (top, how, changed)) in moves.into_iter().enumerate() {
             let top = top.to_string();
+            tracked.metadata.generation = tracked.metadata.generation.map(|was| was + i64::from(changed));
             let outcome = match how {
                 0 => found(&top, answered(Verdict::Verified)),
                 1 => found(&top, answered(Verdict::Refused)),
@@ -244,7 +286,7 @@ proptest! {
             if how == 0 && good.last() != Some(&digest) {
                 good.push(digest);
             }
-            prop_assert!(status.history.len() <= MAX_HISTORY);
+            prop_assert!(status.history.len() <= MAX_HISTORY + usize::from(!is_ready(&status)));
             if is_ready(&status) {
                 prop_assert_eq!(status.digest.as_ref(), good.last());
                 let past: Vec<_> = status.history.iter().map(|one| one.digest.clone()).collect();

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use jiff::Timestamp;
-use portolan_api::release::ReleaseSpec;
+use portolan_api::release::{POLICY_KEY, ReleaseSpec};
 use portolan_core::{Descriptor, Digest, Index, Manifest, Platform, Target, media_type};
 use portolan_registry::images::Place;
 use portolan_registry::layout::Layout;
@@ -46,6 +46,15 @@ impl Yard {
     }
 
     async fn look(&self, top: Digest, platforms: &[&str]) -> Result<Findings, LookError> {
+        self.look_by(Policy::None, top, platforms).await
+    }
+
+    async fn look_by(
+        &self,
+        policy: Policy<'_>,
+        top: Digest,
+        platforms: &[&str],
+    ) -> Result<Findings, LookError> {
         let spec = ReleaseSpec {
             platforms: platforms.iter().map(|one| (*one).to_owned()).collect(),
             ..ReleaseSpec::new("r.example/app:1")
@@ -54,7 +63,7 @@ impl Yard {
         let asked = Asked {
             request: &request,
             target: &Target::Digest(top),
-            policy: Policy::None,
+            policy,
             namespace: None,
             now: Timestamp::UNIX_EPOCH,
         };
@@ -130,4 +139,32 @@ async fn what_cannot_be_had_is_not_released() {
     assert_eq!(half.reason(), "ImageIncomplete", "{half}");
     let nothing = yard.look(yard.index(&[]), &[]).await.unwrap_err();
     assert!(!nothing.will_pass(), "{nothing}");
+}
+
+/// Nobody decided: a Release that is told so is looked at again, soon, as with a registry that does not answer.
+#[tokio::test]
+async fn a_policy_that_had_no_time_to_decide_refuses_nothing() {
+    let yard = Yard::new();
+    let arm = yard.image("linux/arm64", "");
+    let slow = r#"package portolan
+
+digits := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+
+decision := {"allow": true} if {
+  count(input.subjects) > 0
+  count([1 | digits[a]; digits[b]; digits[c]; digits[d]; digits[e]; digits[f]; digits[g]; digits[h]; digits[i]]) > 0
+}
+"#;
+    let own =
+        "version: 1\nsigners: {makers: {keys: {files: [maker.pub]}}}\ndefault: {rego: slow.rego}\n";
+    let key = include_str!("../../verify/tests/data/cosign.pub");
+    let files = [(POLICY_KEY, own), ("maker.pub", key), ("slow.rego", slow)];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().to_vec()));
+    let loaded = portolan_release::policy::read("makers", &files.into()).unwrap();
+    let findings = yard.look_by(Policy::Is(&loaded), arm.digest, &[]).await.unwrap();
+    let Verification::Unknown { reason, message } = findings.verification else {
+        panic!("{:?}", findings.verification)
+    };
+    assert_eq!(reason, "RegistryUnavailable", "{message}");
+    assert!(message.contains("the policy broke down"), "{message}");
 }
