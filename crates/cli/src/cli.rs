@@ -209,9 +209,4 @@ mod tests {
     fn the_flags_contradict_nothing() {
         Cli::command().debug_assert();
     }
-
-    #[test]
-    fn the_checked_in_reference_is_what_portolan_parses() {
-        crate::commands::check(Cli::command());
-    }
 }

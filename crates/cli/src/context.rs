@@ -6,10 +6,8 @@ use anyhow::Context as _;
 use portolan_host::OpenRootError;
 use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, ClientError, CredentialStore, Settings};
-use tokio::signal::unix::{SignalKind, signal};
-use tokio::task::JoinHandle;
+use portolan_registry::serving::program::{LogFormat, Usual, end_on_signals, start_logging_as};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use crate::cli::Global;
 use crate::exit::{Exit, Failure};
@@ -35,9 +33,6 @@ fn block_on<T>(
         .map_err(|error| Failure::new(Exit::Transport, error))?;
     runtime.block_on(future)
 }
-
-/// What to log, in the words of tracing's filters.
-const LOG: &str = "PORTOLAN_LOG";
 
 /// The client as this person has configured it.
 pub(crate) fn client(global: &Global) -> Result<Client, Failure> {
@@ -85,46 +80,24 @@ pub(crate) fn classed(class: ErrorClass, error: impl Into<anyhow::Error>) -> Fai
     Failure::new(Exit::from(class), error)
 }
 
-/// Cancels when this program is asked to end. The handlers are set when this returns.
-pub(crate) fn cancel_on_signal(cancel: CancellationToken) -> Result<JoinHandle<()>, Failure> {
-    let on = |kind| {
-        let set = signal(kind).context("set a signal handler");
-        set.map_err(|error| Failure::new(Exit::Transport, error))
-    };
-    let mut interrupt = on(SignalKind::interrupt())?;
-    let mut terminate = on(SignalKind::terminate())?;
-    Ok(tokio::spawn(async move {
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
-        cancel.cancel();
-    }))
+/// Cancelled when this program is asked to end, by Ctrl-C or by SIGTERM; who asks a second time does not wait for its end.
+pub(crate) fn asked_to_end() -> Result<CancellationToken, Failure> {
+    let asked = CancellationToken::new();
+    let watched = end_on_signals(asked.clone());
+    watched.map_err(|error| Failure::new(Exit::Transport, error))?;
+    Ok(asked)
 }
 
 /// Logs go to stderr. `PORTOLAN_LOG` says what, else the number of `-v`.
 pub(crate) fn start_logging(verbose: u8) -> Result<(), Failure> {
-    let wanted = std::env::var(LOG).ok().filter(|value| !value.is_empty());
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-    let colour = terminal && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt().with_writer(std::io::stderr).with_ansi(colour);
-    let wanted = match (wanted, verbose) {
-        // The usual case needs no filter to be read, which takes longer than a short command.
-        (None, 0) => {
-            lines.with_max_level(tracing::Level::WARN).init();
-            return Ok(());
-        }
-        (None, level) => {
-            let level = if level == 1 { "info" } else { "trace" };
-            let ours = ["portolan", "portolan_registry", "portolan_rootdisk", "portolan_compat"];
-            ours.map(|name| format!("{name}={level}")).join(",")
-        }
-        (Some(wanted), _) => wanted,
+    let level = match verbose {
+        0 => None,
+        1 => Some("info"),
+        _ => Some("trace"),
     };
-    let filter = EnvFilter::builder()
-        .parse(wanted)
-        .with_context(|| format!("{LOG} is not a filter such as \"portolan_registry=debug\""))
-        .map_err(Failure::usage)?;
-    lines.with_env_filter(filter).init();
-    Ok(())
+    let usual = level.map_or(Usual::Trouble, |level| {
+        let ours = ["portolan", "portolan_registry", "portolan_rootdisk", "portolan_compat"];
+        Usual::Filter(ours.map(|name| format!("{name}={level}")).join(","))
+    });
+    start_logging_as("portolan_registry", usual, LogFormat::Text).map_err(Failure::usage)
 }

@@ -2,6 +2,8 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
+use portolan_core::terminal::plays;
+pub(crate) use portolan_core::terminal::printable;
 use serde::Serialize;
 
 use crate::exit::{Exit, Failure};
@@ -63,12 +65,6 @@ fn in_data(c: char) -> bool {
     plays(c) && c != '\n'
 }
 
-/// Whether a character would move the cursor or turn the text around.
-fn plays(c: char) -> bool {
-    let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    turns || c.is_control()
-}
-
 /// Writes to stdout. A reader that has had enough (`| head`) is no trouble.
 pub(crate) fn write(text: &str) -> Result<(), Failure> {
     write_bytes(text.as_bytes())
@@ -101,19 +97,6 @@ pub(crate) fn tell(text: &str) {
     let mut line = printable(text);
     line.push('\n');
     let _ = std::io::stderr().lock().write_all(line.as_bytes());
-}
-
-/// The text as a terminal may show it, line breaks kept.
-pub(crate) fn printable(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len());
-    for c in text.chars() {
-        if plays(c) && !matches!(c, '\n' | '\t') {
-            shown.extend(c.escape_unicode());
-        } else {
-            shown.push(c);
-        }
-    }
-    shown
 }
 
 /// A table without lines: columns padded, nothing a script would have to strip.
@@ -179,12 +162,5 @@ mod tests {
         let hostile = "a\u{1b}[1m\u{7f}\u{9b}m\u{202e}\r\nb\t\0";
         assert_eq!(safe(hostile), "a\\u{1b}[1m\\u{7f}\\u{9b}m\\u{202e}\\r\\nb\\t\\0");
         assert_eq!(safe(&"x".repeat(500)).len(), 200);
-    }
-
-    #[test]
-    fn no_text_plays_with_the_terminal() {
-        let hostile = "a\u{1b}]0;x\u{7}\r\u{9b}31m\u{202e}b\n\tc é";
-        let shown = printable(hostile);
-        assert_eq!(shown, "a\\u{1b}]0;x\\u{7}\\u{d}\\u{9b}31m\\u{202e}b\n\tc é");
     }
 }

@@ -10,6 +10,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
+use portolan_registry::serving::program::last_words;
 
 use crate::exit::{Exit, Failure};
 
@@ -60,7 +61,7 @@ fn main() -> ExitCode {
     match run(cli::Cli::parse()) {
         Ok(exit) => exit.into(),
         Err(failure) => {
-            format::tell(&format!("error: {}", portolan_core::causes::chain(&*failure.error)));
+            format::tell(&last_words(&*failure.error));
             failure.exit.into()
         }
     }
@@ -72,8 +73,7 @@ fn run(cli: cli::Cli) -> Result<Exit, Failure> {
 }
 
 #[cfg(test)]
-#[path = "../../../xtask/tests/reference/commands.rs"]
-mod commands;
+use cli::Cli as Args;
 #[cfg(test)]
-#[path = "../../../xtask/tests/reference/page.rs"]
-mod page;
+#[path = "../../../xtask/tests/reference/commands.rs"]
+mod reference;

@@ -54,7 +54,10 @@ fn a_workload_is_put_under_its_name_and_waited_for() {
         ("GET /v1/instances/web-1", (200, instance("running"))),
     ]));
     let file = workload(fake.dir.path(), &spec());
-    let said = fake.run(&["run", "-f", &file, "--id", "web-1", "--wait", "-o", "json"]);
+    let ever = u64::MAX.to_string();
+    let wait = ["--wait", "--timeout", &ever];
+    let said =
+        fake.run(&[&["run", "-f", &file, "--id", "web-1", "-o", "json"], &wait[..]].concat());
     assert_eq!(said.json()["phase"], "running");
     let (call, body) = &fake.asked()[0];
     assert_eq!(call, "PUT /v1/instances/web-1");

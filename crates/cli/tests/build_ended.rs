@@ -132,6 +132,58 @@ fn an_interrupted_run_leaves_nothing_behind() {
     assert_eq!(site.left(), Vec::<PathBuf>::new());
 }
 
+/// Far more zeros than anybody packs while somebody waits.
+const ENDLESS: u64 = 1 << 40;
+
+/// A build that has more to pack than it can.
+fn packing(site: &Site, more: &[&str]) -> Child {
+    let app = std::fs::File::create(site.home.path().join("app/app")).unwrap();
+    app.set_len(ENDLESS).unwrap();
+    let mut command = site.command("127.0.0.1:1");
+    let stderr = std::fs::File::create(site.home.path().join("stderr")).unwrap();
+    command.arg("--no-source").args(more).stderr(stderr).spawn().unwrap()
+}
+
+/// Whether a layer is being written: nothing else is as large.
+fn has_begun(site: &Site) -> bool {
+    site.left().iter().any(|path| path.metadata().is_ok_and(|m| m.is_file() && m.len() > 4096))
+}
+
+/// How a build ended, which it must do soon.
+fn ended(child: &mut Child) -> Option<i32> {
+    let end = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        if Instant::now() > end {
+            child.kill().unwrap();
+            panic!("it goes on with what nobody waits for");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_run_that_is_out_of_time_does_not_pack_to_the_end() {
+    let site = Site::new();
+    let mut child = packing(&site, &["--timeout", "1s"]);
+    assert_eq!(ended(&mut child), Some(1));
+    let told = std::fs::read_to_string(site.home.path().join("stderr")).unwrap();
+    assert!(told.contains("BuildRunTimeout"), "{told}");
+    assert_eq!(site.left(), Vec::<PathBuf>::new());
+}
+
+#[test]
+fn an_interrupted_run_does_not_pack_to_the_end() {
+    let site = Site::new();
+    let mut child = packing(&site, &[]);
+    until("a layer", || has_begun(&site));
+    kill_process(pid(&child), Signal::INT).unwrap();
+    assert_eq!(ended(&mut child), Some(130));
+    assert_eq!(site.left(), Vec::<PathBuf>::new());
+}
+
 /// Also while git waits for an answer: it ends, too.
 #[test]
 fn an_interrupted_clone_leaves_nothing_behind() {

@@ -298,3 +298,227 @@ fn a_cluster_is_not_asked_where_none_is_needed() {
         assert!(said.err.contains(told), "{args:?}: {}", said.err);
     }
 }
+
+#[test]
+fn a_build_of_a_file_goes_to_a_directory_as_what_flags_say_does() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = app(home.path(), COPIES);
+    let file = home.path().join("build.yaml");
+    std::fs::write(&file, BUILD.replace("ADDRESS", "h.example")).unwrap();
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let place = |name: &str| format!("oci:{}:1", home.path().join(name).display());
+    let (by_file, by_flags) = (place("by-file"), place("by-flags"));
+    let same = ["build", "run", "--engine", "local", "--dir", dir, "-o", "json", "--output"];
+    let status = run(home.path(), &[&same[..], &[&by_file, "-f", file]].concat()).json();
+    let flags = ["--platform", "linux/amd64,linux/arm64", "--label", "made=by-a-build"];
+    let expected = run(home.path(), &[&same[..], &[&by_flags], &flags].concat()).json();
+    assert_eq!(status["output"]["digest"], expected["output"]["digest"]);
+    let inspected = run(home.path(), &["image", "inspect", &by_file, "-o", "json"]).json();
+    assert_eq!(inspected["digest"], status["output"]["digest"]);
+}
+
+/// As in a cluster: what the class says of a platform counts for it, and is in its row.
+#[test]
+fn a_platform_of_a_class_has_a_stage_and_arguments_of_its_own() {
+    let home = tempfile::tempdir().unwrap();
+    let stages = "FROM scratch AS small\nCOPY app-arm64 /small\nFROM scratch AS big\nARG NAME\nLABEL name=$NAME\n\
+                  COPY app-amd64 /big\nFROM big\nLABEL last=yes\n";
+    let dir = app(home.path(), stages);
+    let params = "    - {name: target, description: the stage, default: ''}\n    \
+                  - {name: build-args, description: values, type: array, defaults: []}\n  steps:";
+    let text = BUILD.replace("ADDRESS", "h.example").replace("  steps:", params).replace(
+        "arch: arm64}, nodeSelector",
+        "arch: arm64}, paramValues: [{name: target, value: big}, {name: build-args, values: [{value: NAME=arm}]}], nodeSelector",
+    );
+    let file = home.path().join("build.yaml");
+    std::fs::write(&file, text).unwrap();
+    let output = format!("oci:{}:1", home.path().join("out").display());
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let args = ["build", "run", "--engine", "local", "-f", file, "--dir", dir, "--output", &output];
+    let said = run(home.path(), &[&args[..], &["-o", "json"]].concat());
+    assert!(said.err.contains("nodeSelector of ImagePlatform amd, arm"), "{}", said.err);
+    let status = said.json();
+    let rows = &status["output"]["platforms"];
+    assert_eq!(
+        (&rows[0]["imagePlatform"], &rows[1]["imagePlatform"]),
+        (&"amd".into(), &"arm".into())
+    );
+    let labels = |row: usize| {
+        let image = rows[row]["image"].as_str().unwrap();
+        let inspected = run(home.path(), &["image", "inspect", image, "-o", "json"]).json();
+        let config = inspected["config"]["digest"].as_str().unwrap().replace(':', "/");
+        let config = std::fs::read(home.path().join("out/blobs").join(config)).unwrap();
+        let config: serde_json::Value = serde_json::from_slice(&config).unwrap();
+        config["config"]["Labels"].clone()
+    };
+    assert_eq!(labels(0), serde_json::json!({"name": "", "last": "yes", "made": "by-a-build"}));
+    assert_eq!(labels(1), serde_json::json!({"name": "arm", "made": "by-a-build"}));
+}
+
+/// Nothing is left out in silence, and what is wrong has the exit code of what it is.
+#[test]
+fn a_run_in_a_file_is_told_to_be_left_out_and_a_bad_repository_has_its_exit_code() {
+    let home = tempfile::tempdir().unwrap();
+    let one = "    platforms: [{os: linux, arch: amd64}]\n";
+    let run_of = "---\napiVersion: shipwright.io/v1beta1\nkind: BuildRun\nmetadata: {name: later}\n\
+                  spec: {build: {name: app}, timeout: 1s}\n";
+    let file = home.path().join("build.yaml");
+    let path = file.to_str().unwrap();
+    let nowhere = format!("file://{}/none.git", home.path().display());
+    for (url, code) in [("ext::sh -c true", 2), (nowhere.as_str(), 4)] {
+        let source = format!("source: {{type: Git, git: {{url: \"{url}\"}}}}");
+        let text = alone().replace("source: {type: Local, local: {}}", &source);
+        std::fs::write(&file, format!("{text}{one}{run_of}")).unwrap();
+        let said = run(home.path(), &["build", "run", "--engine", "local", "-f", path]);
+        assert_eq!(said.code, code, "{url}: {}", said.err);
+        assert!(said.err.contains("BuildRun later is not looked at"), "{}", said.err);
+    }
+    let said = run(home.path(), &["build", "create", "-f", path, "--dry-run"]);
+    assert!(said.err.contains("BuildRun later is not looked at"), "{}", said.err);
+}
+
+/// A Build and nothing that it names.
+fn alone() -> String {
+    let build = BUILD.split("---\n").next().unwrap();
+    let (build, _) = build.split_once("    multiArch:").unwrap();
+    build.replace("ADDRESS", "h.example")
+}
+
+#[test]
+fn a_build_alone_is_built_by_the_strategies_and_platforms_that_are_shipped() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = app(home.path(), COPIES);
+    let file = home.path().join("build.yaml");
+    std::fs::write(&file, alone()).unwrap();
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let output = format!("oci:{}:1", home.path().join("out").display());
+    let args = [
+        &["build", "run", "--file", file, "--engine", "local", "--dir", dir, "-o", "json"][..],
+        &["--platform", "linux/amd64", "--platform", "linux/arm64", "--output", &output],
+    ]
+    .concat();
+    let status = run(home.path(), &args).json();
+    assert_eq!(status["output"]["platforms"].as_array().unwrap().len(), 2, "{status:#}");
+    // What a file has comes before what is shipped under the same name.
+    let own = "---\napiVersion: shipwright.io/v1alpha1\nkind: ImagePlatformClass\n\
+        metadata: {name: default}\nspec: {imagePlatforms: [{name: linux-arm64}]}\n";
+    std::fs::write(file, format!("{}{own}", alone())).unwrap();
+    let said = run(home.path(), &args);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.err.contains("PlatformNotSupported"), "{}", said.err);
+}
+
+/// Flags that only clusters have a use for, and what is told of them.
+const TOLD: [(&[&str], &str); 9] = [
+    (&["--output-image-push-secret", "s"], "output.pushSecret"),
+    (&["--env", "CGO=0"], "the variable CGO"),
+    (&["--param-item", "registries-insecure=h.example"], "the parameter registries-insecure"),
+    (&["--sa-name", "builder"], "--sa-name"),
+    (&["--node-selector", "a=b"], "nodeSelector"),
+    (&["--toleration", "a"], "tolerations"),
+    (&["--scheduler-name", "s"], "schedulerName"),
+    (&["--runtime-class", "r"], "runtimeClassName"),
+    (&["--retention-ttl-after-failed", "1h", "--retention-ttl-after-succeeded", "1h"], "retention"),
+];
+
+#[test]
+fn every_flag_counts_on_one_machine_or_is_told() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = app(home.path(), COPIES);
+    let file = home.path().join("build.yaml");
+    std::fs::write(&file, alone()).unwrap();
+    let (file, dir) = (file.to_str().unwrap(), dir.to_str().unwrap());
+    let output = format!("oci:{}:1", home.path().join("out").display());
+    let base = [
+        &["build", "run", "--engine", "local", "--dir", dir, "--output", &output][..],
+        &["--platform", "linux/amd64", "--env", "SOURCE_DATE_EPOCH=7", "-o", "json"],
+    ]
+    .concat();
+    let useless: Vec<&str> = TOLD.iter().flat_map(|(flags, _)| flags.iter().copied()).collect();
+    for (more, class) in [(&[][..], true), (&["-f", file], false)] {
+        let all = [&base[..], more, &useless, &["--platform-class", "default"]].concat();
+        let said = run(home.path(), &all);
+        let note = said.err.lines().find(|line| line.contains("not used on one machine"));
+        let note = note.unwrap_or_else(|| panic!("{}", said.err)).to_owned();
+        for (_, told) in TOLD {
+            assert!(note.contains(told), "{told}: {note}");
+        }
+        assert_eq!(note.contains("--platform-class"), class, "a Build has one: {note}");
+        assert!(!note.contains("SOURCE_DATE_EPOCH"), "{note}");
+        let status = said.json();
+        let plain = run(home.path(), &[&base[..], more].concat());
+        assert!(!plain.err.contains("not used"), "{}", plain.err);
+        assert_eq!(plain.json()["output"]["digest"], status["output"]["digest"]);
+        let image = status["output"]["platforms"][0]["image"].as_str().unwrap();
+        let inspected = run(home.path(), &["image", "inspect", image, "-o", "json"]).json();
+        let config = inspected["config"]["digest"].as_str().unwrap().replace(':', "/");
+        let config = std::fs::read_to_string(home.path().join("out/blobs").join(config)).unwrap();
+        assert!(config.contains("1970-01-01T00:00:07Z"), "{config}");
+    }
+    // Whoever adds a flag says here what becomes of it.
+    let counts = "annotation backend build-arg dir dockerfile engine file format jobs label no-source \
+        output-image output-insecure output-timestamp param-value param-secret param-config-map platform \
+        platform-class source source-date-epoch target timeout";
+    let refused_or_of_the_cluster = "context follow dry-run kubeconfig namespace release release-policy request-timeout retention-ttl-after-succeeded";
+    let of_every_command = "help progress registries verbose version";
+    let mut known: Vec<&str> = [counts, refused_or_of_the_cluster, of_every_command]
+        .iter()
+        .flat_map(|flags| flags.split_whitespace())
+        .collect();
+    known.extend(TOLD.iter().map(|(flags, _)| flags[0].trim_start_matches('-')));
+    known.extend(["output-image-label", "output-image-annotation"]);
+    let help = run(home.path(), &["build", "run", "--help"]).ok();
+    let flags = help.lines().filter_map(|line| {
+        let line = line.trim_start();
+        let long = line.find("--").filter(|at| line.starts_with('-') && *at <= 4)?;
+        line[long + 2..].split(|c: char| c != '-' && !c.is_ascii_lowercase()).next()
+    });
+    let unknown: Vec<&str> = flags.filter(|flag| !known.contains(flag)).collect();
+    assert_eq!(unknown, [""; 0]);
+}
+
+#[test]
+fn a_build_that_takes_longer_than_it_may_ends_and_leaves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = app(home.path(), COPIES);
+    let temp = home.path().join("tmp");
+    std::fs::create_dir(&temp).unwrap();
+    let output = format!("oci:{}:1", home.path().join("out").display());
+    let args = ["build", "run", "--engine", "local", "--platform", "linux/amd64", "--timeout"];
+    let build = |timeout: &str| -> support::Said {
+        let mut command = support::portolan(home.path());
+        command.args(args).args([timeout, "--output", &output, "--dir"]).arg(&dir);
+        command.env("TMPDIR", &temp).output().unwrap().into()
+    };
+    let said = build("1us");
+    assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.err);
+    let told = ["BuildRunTimeout", "a longer --timeout, or 0 for no limit"];
+    assert!(told.iter().all(|told| said.err.contains(told)), "{}", said.err);
+    assert_eq!(std::fs::read_dir(&temp).unwrap().count(), 0);
+    build("0").ok();
+    build("10m").ok();
+}
+
+#[test]
+fn a_registry_without_tls_is_pushed_to_where_the_output_is_insecure() {
+    let home = tempfile::tempdir().unwrap();
+    let server = Server::start(home.path(), &home.path().join("data"), &[]);
+    let dir = app(home.path(), COPIES);
+    // The same machine under a name that is not loopback's, which needs no permission.
+    let output = format!("{}/app:1", server.address.replace("127.0.0.1", "0.0.0.0"));
+    let settings = home.path().join("registries.toml");
+    std::fs::write(&settings, "[defaults]\nretries = 0\n").unwrap();
+    let build = |more: &[&str]| -> support::Said {
+        let mut command = support::portolan(home.path());
+        command.arg("--registries").arg(&settings).env("NO_PROXY", "*");
+        command.args(["build", "run", "--engine", "local", "--platform", "linux/amd64"]);
+        command.args(["--output", &output, "--dir"]).arg(&dir).args(more).output().unwrap().into()
+    };
+    assert_eq!(build(&[]).code, 5);
+    build(&["--output-insecure"]).ok();
+    let file = home.path().join("build.yaml");
+    let insecure = alone().replace("    labels:", "    insecure: true\n    labels:");
+    std::fs::write(&file, insecure).unwrap();
+    build(&["-f", file.to_str().unwrap()]).ok();
+    assert_eq!(build(&["-f", file.to_str().unwrap(), "--output-insecure=false"]).code, 5);
+}

@@ -6,7 +6,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
-use support::{HELLO, Said, Server, run};
+use support::{HELLO, Said, Server, run, stocked};
 
 /// Two kernels, one of which every host of these tests has.
 const OLD: &str = r#"{"schemaVersion": "0.1.0", "namespaces": {"kernel": {"plugins": {"kernelVersion": {"data": {"range": "[4.0,)"}}}}}}"#;
@@ -26,10 +26,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let server = Server::start(home.path(), &home.path().join("data"), &[]);
-        let image = format!("{}/team/hello:1", server.address);
-        run(home.path(), &["image", "copy", HELLO, &image]).ok();
+        let (home, server, image) = stocked();
         Self { home, _server: server, image }
     }
 

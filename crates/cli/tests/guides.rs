@@ -1,5 +1,5 @@
 //! What guides show is what the program says: each `$ portolan …` in a `console` block is run, in the root of the
-//! repository, and says what is written below it.
+//! repository, and says what is written below it. The first commands of the README are run as they are written.
 
 mod support;
 
@@ -8,6 +8,7 @@ use std::path::Path;
 use support::{Said, portolan};
 
 const PLATFORMS: &str = include_str!("../../../docs/platforms.md");
+const README: &str = include_str!("../../../README.md");
 
 /// A command line with what it is said to print.
 #[derive(Debug)]
@@ -61,6 +62,43 @@ fn the_guide_to_platforms_shows_what_is_said() {
     let all = examples(PLATFORMS);
     assert!(all.len() >= 9, "{all:?}");
     all.iter().for_each(|example| check(example, home.path()));
+}
+
+/// What the README has run by cargo, in its order.
+fn of_cargo(readme: &str) -> Vec<&str> {
+    let blocks = readme.split("\n```\n").skip(1).step_by(2);
+    let commands = blocks.flat_map(str::lines);
+    commands.filter_map(|line| line.strip_prefix("cargo run --release -- ")).collect()
+}
+
+/// On a machine where nothing runs and nobody has been: an empty home, and the repository as it was cloned.
+#[test]
+fn the_first_two_commands_of_the_readme_succeed_with_nothing_else_set_up() {
+    let commands = of_cargo(README);
+    assert_eq!(commands[..2], ["ship examples/hello", "ship examples/hello -o json"]);
+    let home = tempfile::tempdir().unwrap();
+    let temp = home.path().join("tmp");
+    std::fs::create_dir(&temp).unwrap();
+    let run = |command: &str| -> Said {
+        let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+        let data = home.path().join("data");
+        let mut portolan = portolan(home.path());
+        portolan.env("TMPDIR", &temp).env("XDG_DATA_HOME", &data).current_dir(root);
+        // Root's usual place is the machine's, and its state would be ours.
+        portolan.args(command.split(' ')).args(["--root", data.join("portolan").to_str().unwrap()]);
+        portolan.output().expect("portolan runs").into()
+    };
+    let first = run(commands[0]);
+    assert_eq!(first.code, 0, "{}", first.err);
+    // The table has the stages that the README shows, in their order.
+    let (_, shown) = README.split_once("STAGE    TOOK     RESULT\n").expect("the table");
+    let stage = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    let shown: Vec<String> = shown.lines().take_while(|line| *line != "```").map(stage).collect();
+    let said: Vec<String> = first.out.lines().skip(1).map(stage).collect();
+    assert_eq!(said[..shown.len()], shown, "{}", first.out);
+    let second = run(commands[1]).json();
+    assert_eq!(second["stages"][0]["state"], "unchanged", "{second:#}");
+    assert!(Path::new(second["rootdisk"].as_str().unwrap()).is_file(), "{second:#}");
 }
 
 #[test]

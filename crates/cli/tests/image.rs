@@ -268,3 +268,20 @@ fn progress_in_plain_lines_tells_each_blob_once() {
     let silent = run(home.path(), &["image", "copy", HELLO, &to, "--progress", "none"]);
     assert_eq!(silent.err, "");
 }
+
+#[test]
+fn odd_platforms_are_told_wherever_they_are_named() {
+    let home = tempfile::tempdir().unwrap();
+    let odd = ["--platform", "linux/amd64/v9"];
+    let (context, out) = (home.path().join("app"), home.path().join("out"));
+    std::fs::create_dir(&context).unwrap();
+    std::fs::write(context.join("Containerfile"), "FROM scratch\nCOPY Containerfile /\n").unwrap();
+    let (context, out) = (context.display().to_string(), format!("oci:{}:1", out.display()));
+    let build = ["build", "run", "--engine", "local", "--dir", &context, "--output", &out];
+    for args in [&["image", "resolve", HELLO][..], &["image", "inspect", HELLO], &build] {
+        let said = run(home.path(), &[args, &odd].concat());
+        assert_eq!(said.code, 0, "{args:?}: {}", said.err);
+        let told = said.err.matches("warning: no level \"amd64/v9\" is known").count();
+        assert_eq!(told, 1, "{args:?}: {}", said.err);
+    }
+}

@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::Path;
+use std::sync::{Arc, Mutex};
 
 use support::{Said, portolan};
 
@@ -139,6 +140,13 @@ fn two_stages_take_what_the_pod_gives_them() {
         .unwrap()
         .into();
     assert_eq!(fetched.code, 0, "{fetched:?}");
+    // Whom to trust beside the system is said by a variable, too: a pod gets no flags of its operator's.
+    let mut fetch = portolan(root.path());
+    fetch.args(["node", "fetch", "--name", "spin", "--location", "https://127.0.0.1:1/x"]);
+    let (other, bundle) = (tempfile::tempdir().unwrap(), "/no-such-bundle.pem");
+    fetch.arg("--assets").arg(other.path()).env("PORTOLAN_CA_BUNDLE", bundle);
+    let said = Said::from(fetch.output().unwrap());
+    assert!(said.code != 0 && said.err.contains(bundle), "{said:?}");
     let mut install = portolan(root.path());
     install.args(["node", "install", "--host-root"]).arg(root.path()).args([
         "--name",
@@ -158,4 +166,148 @@ fn two_stages_take_what_the_pod_gives_them() {
     assert_eq!(said.code, 0, "{said:?}");
     let text = fs::read_to_string(root.path().join("etc/containerd/config.toml")).unwrap();
     assert!(text.contains("Name = \"x\"\nSystemdCgroup = true\n"), "{text}");
+}
+
+#[test]
+fn several_shims_are_described_on_the_command_line() {
+    let [one, two] =
+        ["one", "two"].map(|name| serve(archive(&format!("containerd-shim-{name}"), 100)));
+    let root = tree("version = 2\n");
+    let config = root.path().join("etc/containerd/config.toml");
+    let also = |location: &str, more: &str| {
+        format!(r#"{{"name":"two","location":"{location}","handler":"second"{more}}}"#)
+    };
+    let with = |also: &str, more: &[&str]| {
+        let first = ["install", "--no-restart", "--name", "one", "--location", &one, "-o", "json"];
+        node(root.path(), &[&first[..], &["--also", also], more].concat())
+    };
+    let args = |also: &str| with(also, &[]);
+    let reasons = |said: &Said| {
+        let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        [0, 1].map(|at| told["parts"][at]["reason"].as_str().map(str::to_owned))
+    };
+    // One of them is another than it should be: the other is there.
+    let wrong = format!(r#","sha256":"{}""#, "0".repeat(64));
+    let said = args(&also(&two, &wrong));
+    assert_eq!(said.code, 1, "{said:?}");
+    assert!(said.err.contains("1 of 2 shims could not be installed; two is the first"), "{said:?}");
+    let told: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let parts = told["parts"].clone();
+    assert_eq!((&parts[0]["name"], &parts[0]["reason"]), (&"one".into(), &serde_json::Value::Null));
+    assert_eq!(parts[1]["reason"], "DigestMismatch", "{parts}");
+    assert!(!fs::read_to_string(&config).unwrap().contains("second"));
+    // What makes no sense for one of them is no trouble of the other.
+    let bad = || Some("BadRequest".to_owned());
+    for more in [r#","options":{"a":"text"}"#, r#","binary":"a b""#, r#","sha256":"no""#] {
+        let said = args(&also(&two, more));
+        assert_eq!((said.code, reasons(&said)), (1, [None, bad()]), "{said:?}");
+        assert!(fs::read_to_string(&config).unwrap().contains("runtimes.one]"));
+    }
+    let said = with(&also(&two, ""), &["--option", "a=text"]);
+    assert_eq!((said.code, reasons(&said)), (1, [bad(), None]), "{said:?}");
+    assert!(said.err.contains("one is the first of them: option a is \"text\""), "{said:?}");
+    assert!(fs::read_to_string(&config).unwrap().contains("runtimes.second]"));
+    assert_eq!(node(root.path(), &["uninstall", "--name", "two"]).code, 0);
+    let said = args(&also(&two, r#","options":{"SystemdCgroup":"true"}"#));
+    assert_eq!(said.code, 0, "{said:?}");
+    let text = fs::read_to_string(&config).unwrap();
+    assert!(text.contains("runtimes.one]") && text.contains("runtimes.second]"), "{text}");
+    assert!(text.contains("SystemdCgroup = true"), "{text}");
+    for (bad, code, words) in [
+        ("two", 2, "describes no shim"),
+        (r#"{"name":"one","assets":"/x"}"#, 2, "each of them once"),
+        (r#"{"name":"two","location":"file:///x"}"#, 1, "only http and https"),
+    ] {
+        let said = args(bad);
+        assert_eq!(said.code, code, "{bad}: {said:?}");
+        assert!(said.err.contains(words), "{bad}: {said:?}");
+    }
+}
+
+/// A proxy that has one file, whatever is asked for, and opens no tunnels; what it was asked.
+fn proxy(bytes: Vec<u8>) -> (String, Arc<Mutex<Vec<String>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let log = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut request = [0; 4096];
+            let read = stream.read(&mut request).unwrap_or(0);
+            let line = String::from_utf8_lossy(&request[..read]);
+            let line = line.lines().next().unwrap_or_default().to_owned();
+            let (status, body) = match line.starts_with("CONNECT ") {
+                true => (403, &[][..]),
+                false => (200, &bytes[..]),
+            };
+            log.lock().unwrap().push(line);
+            let length = body.len();
+            let _ = write!(
+                stream,
+                "HTTP/1.1 {status} x\r\ncontent-length: {length}\r\nconnection: close\r\n\r\n"
+            );
+            let _ = stream.write_all(body);
+        }
+    });
+    (url, asked)
+}
+
+#[test]
+fn downloads_go_by_the_proxy_of_the_environment_and_this_machine_is_reached_without_it() {
+    let (proxy, asked) = proxy(archive("containerd-shim-spin", 100));
+    let direct = serve(archive("containerd-shim-spin", 200));
+    let (root, assets) = (tree("version = 2\n"), tempfile::tempdir().unwrap());
+    let fetch = |location: &str| -> Said {
+        let mut fetch = portolan(root.path());
+        for name in ["NO_PROXY", "no_proxy", "ALL_PROXY", "all_proxy", "REQUEST_METHOD"] {
+            fetch.env_remove(name);
+        }
+        for name in ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy"] {
+            fetch.env(name, &proxy);
+        }
+        fetch.args(["node", "fetch", "--name", "spin", "--retries", "0", "--location", location]);
+        fetch.arg("--assets").arg(assets.path()).output().unwrap().into()
+    };
+    let asked = || std::mem::take(&mut *asked.lock().unwrap());
+    // Names that nobody but the proxy could find.
+    let said = fetch("http://shims.invalid/spin.tar.gz?a=b");
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(asked(), ["GET http://shims.invalid/spin.tar.gz?a=b HTTP/1.1"]);
+    let said = fetch("https://shims.invalid/spin.tar.gz");
+    assert_ne!(said.code, 0, "{said:?}");
+    assert_eq!(asked(), ["CONNECT shims.invalid:443 HTTP/1.1"], "and no word of what is fetched");
+    let said = fetch(&direct);
+    assert_eq!((said.code, asked().len()), (0, 0), "{said:?}");
+}
+
+/// In a pod, the stage that fails leaves it to the one that installs.
+#[test]
+fn a_stage_that_fails_leaves_word_and_ends_well_where_it_is_asked_to() {
+    let url = serve(archive("containerd-shim-spin", 100));
+    let (root, assets) = (tree("version = 2\n"), tempfile::tempdir().unwrap());
+    let fetch = |sha256: &str, more: &[&str]| -> Said {
+        let mut fetch = portolan(root.path());
+        fetch.args(["node", "fetch", "--name", "spin", "--location", &url, "--sha256", sha256]);
+        fetch.arg("--assets").arg(assets.path()).args(more).output().unwrap().into()
+    };
+    for sha256 in [&"0".repeat(64), "no digest"] {
+        assert_eq!(fetch(sha256, &[]).code, 2);
+        let left = fetch(sha256, &["--leave-refusal"]);
+        assert_eq!(left.code, 0, "{left:?}");
+        assert!(left.err.contains("left to `node install`"), "{left:?}");
+        let dir = assets.path().display().to_string();
+        let said =
+            node(root.path(), &["install", "--name", "spin", "--no-restart", "--assets", &dir]);
+        assert_eq!(said.code, 2, "{said:?}");
+        assert!(!root.path().join("opt").exists());
+    }
+    // Below a file there is no folder, whoever asks for one.
+    let nowhere = root.path().join("etc/containerd/config.toml/assets");
+    let nowhere = portolan(root.path())
+        .args(["node", "fetch", "--name", "x", "--location", "file:///x", "--leave-refusal"])
+        .arg("--assets")
+        .arg(nowhere)
+        .output()
+        .unwrap();
+    assert_eq!(Said::from(nowhere).code, 2, "nobody would hear of it");
 }

@@ -3,10 +3,8 @@
 
 mod support;
 
-use std::path::Path;
-
 use serde_json::Value;
-use support::{HELLO, Said, Server, portolan, run};
+use support::{HELLO, Said, Server, generate, run, stocked, with_password};
 
 const POLICY: &str = "version: 1\nsigners:\n  release: { keys: { files: [release.pub] } }\ndefault:\n  require: { allOf: [release] }\n";
 
@@ -18,19 +16,11 @@ struct Bench {
     image: String,
 }
 
-fn with_password(home: &Path, args: &[&str]) -> Said {
-    portolan(home).args(args).env("COSIGN_PASSWORD", "secret").output().unwrap().into()
-}
-
 impl Bench {
     /// A registry with an image of five platforms, a key, and a policy that asks for it.
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let server = Server::start(home.path(), &home.path().join("data"), &[]);
-        let image = format!("{}/team/hello:1", server.address);
-        run(home.path(), &["image", "copy", HELLO, &image]).ok();
-        let prefix = home.path().join("release").display().to_string();
-        with_password(home.path(), &["key", "generate", "--output", &prefix]).ok();
+        let (home, server, image) = stocked();
+        generate(home.path(), "release").ok();
         std::fs::write(home.path().join("policy.yaml"), POLICY).unwrap();
         Self { home, _server: server, image }
     }
@@ -41,7 +31,8 @@ impl Bench {
 
     fn sign(&self) {
         let key = self.file("release.key");
-        with_password(self.home.path(), &["sign", &self.image, "--key", &key, "--recursive"]).ok();
+        let args = ["sign", &self.image, "--key", &key, "--recursive"];
+        with_password(self.home.path(), &args, "secret").ok();
     }
 
     fn create(&self, more: &[&str]) -> Said {
@@ -65,10 +56,6 @@ impl Bench {
     }
 }
 
-fn json(said: &Said) -> Value {
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {} {}", said.out, said.err))
-}
-
 fn condition(release: &Value, kind: &str) -> String {
     let conditions = release["status"]["conditions"].as_array().unwrap();
     let one = conditions.iter().find(|one| one["type"] == kind).unwrap();
@@ -80,7 +67,7 @@ fn an_image_is_released_when_its_index_and_every_image_are_signed() {
     let bench = Bench::new();
     let unsigned = bench.verified(&[]);
     assert_eq!(unsigned.code, 1, "{}", unsigned.err);
-    let release = json(&unsigned);
+    let release = unsigned.answer();
     assert_eq!(condition(&release, "Resolved"), "True Resolved");
     assert_eq!(condition(&release, "Verified"), "False NotVerified");
     assert_eq!(condition(&release, "Ready"), "False NotVerified");
@@ -92,7 +79,7 @@ fn an_image_is_released_when_its_index_and_every_image_are_signed() {
     bench.sign();
     let signed = bench.verified(&[]);
     assert_eq!(signed.code, 0, "{}", signed.err);
-    let release = json(&signed);
+    let release = signed.answer();
     assert_eq!(condition(&release, "Ready"), "True Ready");
     let status = &release["status"];
     assert_eq!(status["indexDigest"], status["digest"]);
@@ -135,13 +122,31 @@ fn what_is_recorded_is_for_the_host_whose_facts_are_given() {
 }
 
 #[test]
+fn a_release_that_was_changed_since_is_no_answer() {
+    let bench = Bench::new();
+    let said = bench.create(&["--no-verification"]);
+    let mut release = said.answer();
+    release["metadata"]["generation"] = 2.into();
+    for (seen, code) in [(2, 0), (1, 3)] {
+        release["status"]["observedGeneration"] = seen.into();
+        for condition in release["status"]["conditions"].as_array_mut().unwrap() {
+            condition["observedGeneration"] = seen.into();
+        }
+        std::fs::write(bench.home.path().join("release.yaml"), release.to_string()).unwrap();
+        let workload = bench.workload(&bench.file("release.yaml"), &["--platform", "linux/amd64"]);
+        assert_eq!(workload.code, code, "{}", workload.err);
+        assert_eq!(workload.err.contains("was changed"), code == 3, "{}", workload.err);
+    }
+}
+
+#[test]
 fn without_a_policy_nothing_is_ready_unless_that_is_said() {
     let bench = Bench::new();
     let nobody = bench.create(&[]);
     assert_eq!(nobody.code, 6, "{}", nobody.err);
-    assert_eq!(condition(&json(&nobody), "Verified"), "Unknown NoPolicy");
-    assert_eq!(condition(&json(&nobody), "Ready"), "False NoPolicy");
-    let free = json(&bench.create(&["--no-verification"]));
+    assert_eq!(condition(&nobody.answer(), "Verified"), "Unknown NoPolicy");
+    assert_eq!(condition(&nobody.answer(), "Ready"), "False NoPolicy");
+    let free = bench.create(&["--no-verification"]).answer();
     assert_eq!(condition(&free, "Ready"), "True VerificationNotRequired");
 }
 
@@ -149,13 +154,15 @@ fn without_a_policy_nothing_is_ready_unless_that_is_said() {
 fn only_the_platforms_that_were_asked_for_are_recorded_and_one_that_is_missing_is_a_no() {
     let bench = Bench::new();
     let two = ["--no-verification", "--platform", "linux/arm64", "--platform", "linux/amd64"];
-    let release = json(&bench.create(&two));
+    let own = bench.create(&["--no-verification", "--namespace", "team"]).answer();
+    assert_eq!(own["metadata"]["namespace"], "team");
+    let release = bench.create(&two).answer();
     let resolved = release["status"]["resolved"].as_array().unwrap();
     let platforms: Vec<_> = resolved.iter().map(|one| one["platform"].as_str().unwrap()).collect();
     assert_eq!(platforms, ["linux/arm64", "linux/amd64"]);
     let missing = bench.create(&["--no-verification", "--platform", "linux/s390x"]);
     assert_eq!(missing.code, 1, "{}", missing.err);
-    assert_eq!(condition(&json(&missing), "Resolved"), "False PlatformNotFound");
+    assert_eq!(condition(&missing.answer(), "Resolved"), "False PlatformNotFound");
 }
 
 #[test]
@@ -169,6 +176,8 @@ fn what_is_not_there_or_not_meant_has_its_own_exit_code() {
     assert_eq!(away.code, 5, "{}", away.err);
     let layout = run(&["release", "create", HELLO, "--local"]);
     assert_eq!(layout.code, 2, "{}", layout.err);
+    let elsewhere = run(&["release", "create", &bench.image, "--local", "--context", "there"]);
+    assert_eq!(elsewhere.code, 2, "{}", elsewhere.err);
     let policy =
         run(&["release", "create", &bench.image, "--local", "--policy", "/no/such/policy"]);
     assert_eq!(policy.code, 4, "{}", policy.err);
@@ -192,10 +201,39 @@ fn a_compatibility_artifact_is_recorded_with_the_image_it_speaks_of() {
     let attach = ["compat", "attach", &bench.image, "--platform", "linux/amd64", "--file", &needs];
     let attached = run(bench.home.path(), &attach);
     assert_eq!(attached.code, 0, "{}", attached.err);
-    let release = json(&bench.create(&["--no-verification"]));
+    let release = bench.create(&["--no-verification"]).answer();
     let resolved = release["status"]["resolved"].as_array().unwrap();
     for image in resolved {
         let own = image["platform"] == "linux/amd64";
         assert_eq!(image["compatibility"]["digest"].is_string(), own, "{image}");
     }
+}
+
+/// What an image needs is not in the record, so facts are held against its platform alone; that is told, with what to ask.
+#[test]
+fn what_facts_were_not_held_against_is_told() {
+    let bench = Bench::new();
+    let facts = run(bench.home.path(), &["host", "facts", "-o", "json"]).ok();
+    std::fs::write(bench.file("facts.json"), facts).unwrap();
+    let facts = bench.file("facts.json");
+    let silent = bench.record(&bench.create(&["--no-verification"]));
+    let silent = bench.workload(&silent, &["--host-facts", &facts]);
+    assert_eq!((silent.code, silent.err.as_str()), (0, ""));
+    std::fs::write(bench.file("needs.json"), NEEDS).unwrap();
+    run(
+        bench.home.path(),
+        &["compat", "attach", &bench.image, "--file", &bench.file("needs.json")],
+    )
+    .ok();
+    let file = bench.record(&bench.create(&["--no-verification"]));
+    let told = bench.workload(&file, &["--host-facts", &facts]);
+    assert_eq!(told.code, 0, "{}", told.err);
+    // What is told to ask is what answers.
+    let (_, command) = told.err.split_once("portolan compat check ").expect(&told.err);
+    let (command, _) = command.split_once(';').unwrap();
+    let words: Vec<&str> = ["compat", "check"].into_iter().chain(command.split(' ')).collect();
+    let asked = run(bench.home.path(), &words);
+    assert_eq!(asked.code, 0, "{words:?}: {}", asked.err);
+    let named = bench.workload(&file, &["--platform", "linux/amd64"]);
+    assert_eq!((named.code, named.err.as_str()), (0, ""));
 }

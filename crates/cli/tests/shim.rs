@@ -6,6 +6,7 @@ mod support;
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 use support::run;
@@ -81,6 +82,38 @@ fn shim_plan_says_what_each_selected_node_would_get() {
     assert_eq!(said.code, 1);
     let table = run(home.path(), &["shim", "plan", "-f", &files[1], "--nodes", &nodes]);
     assert!(table.out.starts_with("NODE") && table.out.contains("linux/riscv64"), "{}", table.out);
+}
+
+/// What every node would refuse is an error here, and so is what the controller is told to refuse.
+#[test]
+fn shim_plan_says_what_no_node_takes_and_what_a_policy_refuses() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("shim.yaml");
+    let file = file.to_str().unwrap();
+    let text = std::fs::read_to_string(fixture("proposal.yaml")).unwrap();
+    let first = text.split("---\n").next().unwrap();
+    let errors = |text: &str, more: &[&str]| {
+        std::fs::write(file, text).unwrap();
+        let nodes = fixture("nodes.yaml");
+        let args = ["shim", "plan", "-f", file, "--nodes", &nodes, "-o", "json"];
+        let said = run(home.path(), &[&args[..], more].concat());
+        let rows: Value = serde_json::from_str(&said.out).unwrap();
+        let errors: Vec<_> =
+            rows.as_array().unwrap().iter().map(|row| row["error"].clone()).collect();
+        assert_eq!(said.code, i32::from(errors.iter().any(|error| !error.is_null())));
+        errors[0].as_str().unwrap_or_default().to_owned()
+    };
+    assert_eq!(errors(first, &[]), "");
+    let told = errors(&format!("{first}  containerdRuntimeOptions: {{TypeUrl: text}}\n"), &[]);
+    assert!(told.contains("write text in quotes"), "{told}");
+    let login = first.replace("https://", "https://me:secret@");
+    let told = errors(&login, &[]);
+    assert!(told.contains("user name") && !told.contains("secret"), "{told}");
+    let enforced = errors(first, &["--require-digest", "enforce"]);
+    assert!(enforced.contains("has no sha256"), "{enforced}");
+    let plain = first.replace("https://", "http://");
+    assert_eq!(errors(&plain, &["--require-https", "off"]), "");
+    assert!(errors(&plain, &["--require-https", "enforce"]).contains("plain http"));
 }
 
 #[test]
@@ -168,6 +201,20 @@ fn shim_pin_downloads_once_and_keeps_what_people_wrote() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), text, "the file is as it was");
     let found = pinned.split("sha256: \"").nth(1).unwrap().split('"').next().unwrap();
     assert_eq!(found, portolan_core::Digest::sha256(b"an archive").hex());
+    // The file that a link leads to, as it may be read now, and nothing beside it.
+    let manifests = tempfile::tempdir().unwrap();
+    let (real, link) = (manifests.path().join("real.yaml"), manifests.path().join("link.yaml"));
+    std::fs::write(&real, &text).unwrap();
+    std::fs::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
+    std::os::unix::fs::symlink("real.yaml", &link).unwrap();
+    run(home.path(), &["shim", "pin", "--in-place", link.to_str().unwrap()]).ok();
+    assert_eq!(std::fs::read_to_string(&real).unwrap(), pinned);
+    assert_eq!(real.metadata().unwrap().permissions().mode() & 0o7777, 0o640);
+    assert!(link.is_symlink());
+    let mut listing: Vec<_> =
+        std::fs::read_dir(manifests.path()).unwrap().map(|one| one.unwrap().file_name()).collect();
+    listing.sort();
+    assert_eq!(listing, ["link.yaml", "real.yaml"]);
     run(home.path(), &["shim", "pin", "--in-place", path]).ok();
     assert_eq!(std::fs::read_to_string(&file).unwrap(), pinned);
     assert_eq!(run(home.path(), &["shim", "lint", path]).code, 0);

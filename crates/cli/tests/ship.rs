@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 use support::fake_agent::{Answers, Fake};
-use support::{HELLO, Said, Server, portolan, run};
+use support::{HELLO, Said, Server, generate, portolan, run};
 
 /// What a person has: a home, and a directory to build.
 struct Site {
@@ -235,15 +235,8 @@ fn what_is_in_the_registry_is_what_the_directory_says_whoever_moved_the_tag() {
 #[test]
 fn a_key_of_ones_own_signs_and_what_is_no_key_is_told_before_anything_is_built() {
     let site = Site::new();
-    let prefix = site.home.path().join("release");
-    let made = portolan(site.home.path())
-        .args(["key", "generate", "--output"])
-        .arg(&prefix)
-        .env("COSIGN_PASSWORD", "secret")
-        .output()
-        .unwrap();
-    assert!(made.status.success());
-    let key = prefix.with_extension("key").display().to_string();
+    generate(site.home.path(), "release").ok();
+    let key = site.home.path().join("release.key").display().to_string();
     let with = |key: &str, password: &str| -> Said {
         let mut command = site.command(&["--key", key, "-o", "json"]);
         command.env("COSIGN_PASSWORD", password).output().unwrap().into()
@@ -261,7 +254,7 @@ fn a_key_of_ones_own_signs_and_what_is_no_key_is_told_before_anything_is_built()
     let report = with(&key, "secret").json();
     assert_eq!(
         report["publicKey"].as_str().unwrap(),
-        prefix.with_extension("pub").to_str().unwrap()
+        site.home.path().join("release.pub").to_str().unwrap()
     );
     assert!(!site.root().join("keys/development.key").exists());
     // The development key signs beside it, and both verify.
@@ -375,6 +368,20 @@ fn a_host_that_meets_no_need_gets_no_disk() {
         .unwrap();
     assert_eq!(stages(&site.shipped(&[]))[2].1, "done");
     assert_eq!(stages(&site.shipped(&[])), words(&AGAIN));
+    // Without the file the same image has them still, and it is told how they go.
+    let file = site.dir().join("compatibility.json");
+    std::fs::write(&file, needs.to_string()).unwrap();
+    assert_eq!(site.ship(&[]).code, 1);
+    std::fs::remove_file(&file).unwrap();
+    let said = site.ship(&["-o", "json"]);
+    assert_eq!(said.code, 1, "{}", said.err);
+    assert!(said.err.contains("by the artifact") && said.err.contains("compat remove"), "{said:?}");
+    let check = said.answer()["stages"][3]["result"].as_str().unwrap().to_owned();
+    let (_, remove) = check.split_once("to drop it: ").expect(&check);
+    let mut words = remove.split(' ').skip(1);
+    assert_eq!((words.next(), words.next()), (Some("compat"), Some("remove")), "{remove}");
+    run(site.home.path(), &["compat", "remove", words.next().unwrap()]).ok();
+    assert_eq!(site.ship(&[]).code, 0);
     std::fs::write(site.dir().join("compatibility.json"), "{").unwrap();
     let said = site.ship(&[]);
     assert_eq!(said.code, 2, "{}", said.err);

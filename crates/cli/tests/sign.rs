@@ -5,10 +5,9 @@ mod support;
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
 
 use serde_json::Value;
-use support::{HELLO, Said, Server, portolan, run};
+use support::{HELLO, Said, Server, generate, portolan, run, stocked, with_password};
 
 /// A home with a key, a registry and an image in it.
 struct Bench {
@@ -20,11 +19,8 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let server = Server::start(home.path(), &home.path().join("data"), &[]);
+        let (home, server, image) = stocked();
         let repository = format!("{}/team/hello", server.address);
-        let image = format!("{repository}:1");
-        run(home.path(), &["image", "copy", HELLO, &image]).ok();
         generate(home.path(), "release").ok();
         Self { home, _server: server, repository, image }
     }
@@ -46,15 +42,6 @@ impl Bench {
     fn run(&self, args: &[&str]) -> Said {
         run(self.home.path(), args)
     }
-}
-
-fn with_password(home: &Path, args: &[&str], password: &str) -> Said {
-    portolan(home).args(args).env("COSIGN_PASSWORD", password).output().unwrap().into()
-}
-
-fn generate(home: &Path, name: &str) -> Said {
-    let prefix = home.join(name).display().to_string();
-    with_password(home, &["key", "generate", "--output", &prefix], "secret")
 }
 
 fn column(rows: &[Value], name: &str) -> Vec<String> {

@@ -3,10 +3,7 @@
 
 mod support;
 
-use std::path::Path;
-
-use serde_json::Value;
-use support::{HELLO, Said, Server, portolan, run};
+use support::{Said, Server, generate, run, stocked, with_password};
 
 struct Bench {
     home: tempfile::TempDir,
@@ -15,21 +12,13 @@ struct Bench {
     image: String,
 }
 
-fn with_password(home: &Path, args: &[&str]) -> Said {
-    portolan(home).args(args).env("COSIGN_PASSWORD", "secret").output().unwrap().into()
-}
-
 impl Bench {
     /// A registry with an image of five platforms, and two keys.
     fn new() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let server = Server::start(home.path(), &home.path().join("data"), &[]);
+        let (home, server, image) = stocked();
         let address = server.address.clone();
-        let image = format!("{address}/team/hello:1");
-        run(home.path(), &["image", "copy", HELLO, &image]).ok();
         for name in ["release", "other"] {
-            let prefix = home.path().join(name).display().to_string();
-            with_password(home.path(), &["key", "generate", "--output", &prefix]).ok();
+            generate(home.path(), name).ok();
         }
         Self { home, _server: server, address, image }
     }
@@ -40,7 +29,8 @@ impl Bench {
 
     fn sign(&self, image: &str, more: &[&str]) {
         let key = self.file("release.key");
-        with_password(self.home.path(), &[&["sign", image, "--key", &key], more].concat()).ok();
+        let args = [&["sign", image, "--key", &key], more].concat();
+        with_password(self.home.path(), &args, "secret").ok();
     }
 
     fn verify(&self, more: &[&str]) -> Said {
@@ -58,17 +48,13 @@ impl Bench {
     }
 }
 
-fn json(said: &Said) -> Value {
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {} {}", said.out, said.err))
-}
-
 #[test]
 fn an_image_is_refused_until_index_and_images_are_signed() {
     let bench = Bench::new();
     let amd = ["--platform", "linux/amd64"];
     let unsigned = bench.with_key("release.pub", &amd);
     assert_eq!(unsigned.code, 1, "{}", unsigned.err);
-    let answer = json(&unsigned);
+    let answer = unsigned.answer();
     assert_eq!(answer["verdict"], "refused");
     assert_eq!(answer["subjects"][0]["kind"], "index");
     assert_eq!(answer["subjects"][0]["verified"], false);
@@ -82,7 +68,7 @@ fn an_image_is_refused_until_index_and_images_are_signed() {
     bench.sign(&bench.image, &["--recursive", "--form", "both"]);
     let signed = bench.with_key("release.pub", &amd);
     assert_eq!(signed.code, 0, "{} {}", signed.out, signed.err);
-    let answer = json(&signed);
+    let answer = signed.answer();
     assert_eq!(answer["verdict"], "verified");
     let subjects = answer["subjects"].as_array().unwrap();
     assert!(subjects.iter().all(|one| one["verified"] == true), "{answer}");
@@ -93,7 +79,7 @@ fn an_image_is_refused_until_index_and_images_are_signed() {
 
     let other = bench.with_key("other.pub", &amd);
     assert_eq!(other.code, 1);
-    let signatures = &json(&other)["subjects"][0]["signatures"];
+    let signatures = &other.answer()["subjects"][0]["signatures"];
     assert!(signatures.as_array().unwrap().iter().all(|one| one["accepted"] == false));
     assert_eq!(bench.with_key("release.pub", &["--all-platforms"]).code, 0);
     let this_host = bench.with_key("release.pub", &[]);
@@ -127,7 +113,7 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
     bench.sign(&bench.image, &["--recursive"]);
     let absent = bench.with_key("release.pub", &["--platform", "linux/s390x"]);
     assert_eq!(absent.code, 1);
-    let reason = &json(&absent)["reasons"][0];
+    let reason = &absent.answer()["reasons"][0];
     assert_eq!(reason["code"], "PLATFORM_NOT_FOUND");
     assert!(reason["message"].as_str().unwrap().contains("linux/riscv64"), "{reason}");
 
@@ -137,12 +123,12 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
     ));
     let said = bench.verify(&["--policy", &policy]);
     assert_eq!(said.code, 0, "{} {}", said.out, said.err);
-    assert_eq!(json(&said)["policy"], "team");
-    assert_eq!(json(&said)["subjects"].as_array().unwrap().len(), 6);
+    assert_eq!(said.answer()["policy"], "team");
+    assert_eq!(said.answer()["subjects"].as_array().unwrap().len(), 6);
 
     let nowhere = bench.policy("version: 1\nsigners:\n  release: {keys: {files: [release.pub]}}\nscopes:\n- name: x\n  match: [elsewhere.example]\n  rule: {require: {allOf: [release]}}\n");
     let said = bench.verify(&["--policy", &nowhere]);
-    assert_eq!((said.code, json(&said)["verdict"].as_str()), (6, Some("noPolicy")));
+    assert_eq!((said.code, said.answer()["verdict"].as_str()), (6, Some("noPolicy")));
 
     let wrong = bench.policy("version: 1\nscopez: []\n");
     let said = bench.verify(&["--policy", &wrong]);
@@ -209,9 +195,9 @@ fn a_policy_in_rego_decides_over_the_signers_of_the_flags() {
     assert!(nobody.err.contains("--key"), "{}", nobody.err);
     let unsigned = bench.with_key("release.pub", &by_rego);
     assert_eq!(unsigned.code, 1, "{}", unsigned.err);
-    assert_eq!(json(&unsigned)["reasons"][0]["code"], "POLICY_DENIED");
+    assert_eq!(unsigned.answer()["reasons"][0]["code"], "POLICY_DENIED");
     bench.sign(&bench.image, &["--recursive"]);
-    assert_eq!(json(&bench.with_key("release.pub", &by_rego))["verdict"], "verified");
+    assert_eq!(bench.with_key("release.pub", &by_rego).answer()["verdict"], "verified");
     assert_eq!(bench.with_key("other.pub", &by_rego).code, 1);
     // Rego sees all of an image.
     let less =
@@ -242,6 +228,26 @@ fn flags_that_mean_nothing_beside_others_are_refused() {
     assert!(unused.err.contains("--require-log"), "{}", unused.err);
     let half = bench.with_key("release.pub", &["--certificate-oidc-issuer", "https://ci.example"]);
     assert_eq!(half.code, 2, "{}", half.err);
+}
+
+/// No signature of such a key could ever count: that is said before anybody is asked.
+#[test]
+fn a_log_is_not_required_of_a_key_that_it_cannot_be_asked_about() {
+    let bench = Bench::new();
+    let file = |name: &str, text: &str| {
+        let path = bench.file(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    };
+    let root = r#"{"mediaType": "application/vnd.dev.sigstore.trustedroot+json;version=0.1"}"#;
+    let root = file("root.json", root);
+    // The first key of RFC 8032.
+    let key = "MCowBQYDK2VwAyEA11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+    let key =
+        file("ed.pub", &format!("-----BEGIN PUBLIC KEY-----\n{key}\n-----END PUBLIC KEY-----\n"));
+    let said = bench.verify(&["--key", &key, "--require-log", "--trusted-root", &root]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("of the Ed25519 key sha256:"), "{}", said.err);
 }
 
 #[test]

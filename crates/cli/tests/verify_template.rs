@@ -6,7 +6,7 @@ mod support;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use support::{HELLO, Said, Server, portolan, run};
+use support::{generate, run, stocked, with_password};
 
 fn write(home: &Path, name: &str, text: &str) -> String {
     std::fs::write(home.join(name), text).unwrap();
@@ -18,10 +18,6 @@ fn pod(image: &str, arch: &str) -> String {
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: web}}\nspec:\n  nodeSelector:\n    \
          kubernetes.io/os: linux\n    kubernetes.io/arch: {arch}\n  containers:\n  - name: app\n    image: {image}\n"
     )
-}
-
-fn json_of(said: &Said) -> Value {
-    serde_json::from_str(&said.out).unwrap_or_else(|e| panic!("{e}: {} {}", said.out, said.err))
 }
 
 #[test]
@@ -62,7 +58,7 @@ fn what_is_rendered_can_be_tried_with_recorded_answers() {
     let yes = json!({"isSuccess": true});
     let said = test(&answers(yes.clone(), yes.clone()), &["-o", "json"]);
     assert_eq!(said.code, 0, "{} {}", said.out, said.err);
-    let told = json_of(&said);
+    let told = said.answer();
     assert_eq!(told["admitted"], true);
     assert_eq!(told["results"][0]["constraint"], "verified-images");
     assert_eq!(told["results"][0]["keys"], json!([key("amd64"), key("arm64")]));
@@ -124,21 +120,35 @@ fn render_says_what_rego_cannot_know() {
     }
 }
 
+/// In the manner of the default templates of Ratify's two generations: plain references, and a flag that
+/// must not be false.
+fn by_flag(flag: &str) -> String {
+    format!(
+        r#"apiVersion: templates.gatekeeper.sh/v1
+kind: ConstraintTemplate
+metadata: {{name: flags}}
+spec:
+  crd: {{spec: {{names: {{kind: Flags}}}}}}
+  targets:
+  - target: admission.k8s.gatekeeper.sh
+    rego: |
+      package flags
+      answers = found {{
+        keys := [image | image := input.review.object.spec.containers[_].image]
+        found := external_data({{"provider": "p", "keys": keys}})
+      }}
+      violation[{{"msg": "no"}}] {{ answers.responses[_][1].{flag} == false }}
+"#
+    )
+}
+
 /// The whole way without a cluster: the shipped Rego, the policy, the signatures in a registry.
 #[test]
 fn a_template_is_tried_against_the_real_registry() {
-    let home = tempfile::tempdir().unwrap();
-    let server = Server::start(home.path(), &home.path().join("data"), &[]);
-    let image = format!("{}/team/hello:1", server.address);
-    run(home.path(), &["image", "copy", HELLO, &image]).ok();
-    let prefix = home.path().join("release").display().to_string();
-    let secret = |args: &[&str]| {
-        let said: Said =
-            portolan(home.path()).args(args).env("COSIGN_PASSWORD", "x").output().unwrap().into();
-        said.ok()
-    };
-    secret(&["key", "generate", "--output", &prefix]);
-    let key = format!("{prefix}.key");
+    let (home, _server, image) = stocked();
+    generate(home.path(), "release").ok();
+    let key = home.path().join("release.key").display().to_string();
+    let secret = |args: &[&str]| with_password(home.path(), args, "secret").ok();
     let policy = write(
         home.path(),
         "policy.yaml",
@@ -151,14 +161,26 @@ fn a_template_is_tried_against_the_real_registry() {
     };
     let said = test(&pod(&image, "arm64"), &[]);
     assert_eq!(said.code, 1, "{}", said.err);
-    let violation = json_of(&said)["results"][0]["violations"][0].clone();
+    let violation = said.answer()["results"][0]["violations"][0].clone();
     let starts = format!("image {image} for linux/arm64: ");
     assert!(violation.as_str().unwrap().starts_with(&starts), "{violation}");
+
+    // A template for Ratify 2 asks for another name of the same yes or no.
+    let flag = |flag: &str| write(home.path(), &format!("{flag}.yaml"), &by_flag(flag));
+    let (first, second) = (flag("isSuccess"), flag("succeeded"));
+    for theirs in [&first, &second] {
+        let said = test(&pod(&image, "arm64"), &["--template", theirs]);
+        assert_eq!(said.code, 1, "{theirs}: {} {}", said.out, said.err);
+    }
 
     secret(&["sign", &image, "--key", &key]);
     assert_eq!(test(&pod(&image, "arm64"), &[]).code, 1, "the index alone is not what runs");
     secret(&["sign", &image, "--key", &key, "--recursive"]);
     assert_eq!(test(&pod(&image, "arm64"), &[]).code, 0);
+    for theirs in [&first, &second] {
+        let said = test(&pod(&image, "arm64"), &["--template", theirs]);
+        assert_eq!(said.code, 0, "{theirs}: {} {}", said.out, said.err);
+    }
     let absent = test(&pod(&image, "s390x"), &[]);
     assert_eq!(absent.code, 1, "{}", absent.out);
     assert!(absent.out.contains("linux/riscv64"), "what there is: {}", absent.out);
@@ -167,7 +189,7 @@ fn a_template_is_tried_against_the_real_registry() {
     let gone = format!("{}---\n{}", pod(&image, "amd64"), pod(&format!("{image}9"), "amd64"));
     let said = test(&gone, &[]);
     assert_eq!(said.code, 1, "{} {}", said.out, said.err);
-    let told = json_of(&said);
+    let told = said.answer();
     assert_eq!(told["results"][0]["violations"], json!([]));
     assert_eq!(told["results"][1]["violations"].as_array().unwrap().len(), 1);
     assert_eq!(test(&pod("not a reference", "amd64"), &[]).code, 1, "a bad key is a violation");
@@ -183,18 +205,11 @@ fn a_template_is_tried_against_the_real_registry() {
 /// What is left to the policy is decided by it, with the nodes that it knows.
 #[test]
 fn a_pod_that_says_nothing_is_for_the_policy_to_decide() {
-    let home = tempfile::tempdir().unwrap();
-    let server = Server::start(home.path(), &home.path().join("data"), &[]);
-    let image = format!("{}/team/hello:1", server.address);
-    run(home.path(), &["image", "copy", HELLO, &image]).ok();
-    let prefix = home.path().join("release").display().to_string();
-    let secret = |args: &[&str]| {
-        let said: Said =
-            portolan(home.path()).args(args).env("COSIGN_PASSWORD", "x").output().unwrap().into();
-        said.ok()
-    };
-    secret(&["key", "generate", "--output", &prefix]);
-    secret(&["sign", &image, "--key", &format!("{prefix}.key"), "--recursive"]);
+    let (home, _server, image) = stocked();
+    generate(home.path(), "release").ok();
+    let key = home.path().join("release.key").display().to_string();
+    let sign = ["sign", &image, "--key", &key, "--recursive"];
+    with_password(home.path(), &sign, "secret").ok();
     let rule = |platforms: &str| {
         let text = format!(
             "version: 1\nsigners:\n  release: {{keys: {{files: [release.pub]}}}}\ndefault: {{require: {{allOf: [release]}}, platforms: {platforms}}}\n"
@@ -219,7 +234,7 @@ fn a_pod_that_says_nothing_is_for_the_policy_to_decide() {
     let said = test(&rule("all"), &[]);
     assert_eq!(said.code, 0, "{} {}", said.out, said.err);
     assert_eq!(
-        json_of(&said)["results"][0]["keys"],
+        said.answer()["results"][0]["keys"],
         json!([format!(r#"{{"reference":"{image}"}}"#)])
     );
     let policy = rule("nodes");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use portolan_agent::api::{InstanceStatus, Status};
+use portolan_agent::api::{InstanceStatus, PrefetchStatus, Status};
 use portolan_agent::id::InstanceId;
 
 use super::{Agent, failure};
@@ -68,10 +68,30 @@ fn agent(status: &Status) -> String {
         );
         rows.push(("Disk", text));
     }
+    if let Some(prefetch) = &status.prefetch {
+        rows.push(("Prefetch", releases(prefetch)));
+        let absent = prefetch.absent.iter();
+        let absent = absent.map(|one| {
+            format!("{} {}: {}", safe(&one.release), one.state.as_str(), safe(&one.message))
+        });
+        rows.extend(absent.map(|text| ("", text)));
+    }
     let phases: Vec<_> = status.instances.iter().map(|(phase, n)| format!("{n} {phase}")).collect();
     let instances = if phases.is_empty() { "none".to_owned() } else { phases.join(", ") };
     rows.push(("Instances", instances));
     lines(&rows)
+}
+
+/// What is fetched for Releases of the cluster.
+fn releases(prefetch: &PrefetchStatus) -> String {
+    let some = prefetch.releases.iter().filter(|(_, count)| **count > 0);
+    let some: Vec<_> = some.map(|(state, count)| format!("{count} {}", state.as_str())).collect();
+    let all = if some.is_empty() { "no Releases".to_owned() } else { some.join(", ") };
+    match (&prefetch.problem, prefetch.current) {
+        (_, true) => all,
+        (None, false) => format!("{all}; the cluster was not heard of yet"),
+        (Some(why), false) => format!("{all}; the cluster cannot be asked: {}", safe(why)),
+    }
 }
 
 /// One instance for people.

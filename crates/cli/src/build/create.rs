@@ -137,7 +137,8 @@ impl Args {
     fn build(&self) -> Result<Build, Failure> {
         let base = match &self.file {
             Some(file) => {
-                let (_, objects) = files::sort(files::read_all(std::slice::from_ref(file))?);
+                let (runs, objects) = files::sort(files::read_all(std::slice::from_ref(file))?);
+                files::pass_over(&runs);
                 Some(files::one_build(&objects.builds, self.name.as_deref())?)
             }
             None => None,

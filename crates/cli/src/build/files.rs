@@ -1,10 +1,13 @@
 //! Resources in files.
 
+use std::collections::BTreeSet;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use portolan_api::ResourceExt;
 use portolan_api::build::{Build, BuildRun};
 use portolan_api::document::{self, Resource};
+use portolan_api::install::{self, Component, Options};
 use portolan_build::plan::{self, Objects};
 use portolan_registry::durable;
 
@@ -59,10 +62,52 @@ pub(super) fn sort(resources: Vec<Resource>) -> (Vec<BuildRun>, Objects) {
             }
         }
     }
+    judge_classes(&mut objects);
+    (runs, objects)
+}
+
+/// Says that runs in files are not used, where a Build is what is asked for.
+pub(super) fn pass_over(runs: &[BuildRun]) {
+    for run in runs {
+        let name = run.metadata.name.as_deref().or(run.metadata.generate_name.as_deref());
+        let name = format::printable(name.unwrap_or_default());
+        format::tell(&format!(
+            "note: the BuildRun {name} is not looked at here; say what it says by flags"
+        ));
+    }
+}
+
+fn judge_classes(objects: &mut Objects) {
     for class in &mut objects.classes {
         class.status = Some(plan::class_status(class, &objects.image_platforms));
     }
-    (runs, objects)
+}
+
+/// Adds the strategies, platforms and classes that an installation brings, but for those that a file has under the same name.
+pub(super) fn add_shipped(objects: &mut Objects) -> Result<(), Failure> {
+    let components = BTreeSet::from([Component::Build]);
+    let options = Options { components, ..Options::new(env!("CARGO_PKG_VERSION")) };
+    let mut resources = Vec::new();
+    for object in install::objects(&options).map_err(Failure::usage)? {
+        if ["ClusterBuildStrategy", "ImagePlatform", "ImagePlatformClass"]
+            .iter()
+            .any(|kind| object["kind"] == **kind)
+        {
+            let read = document::read(object.to_string().as_bytes());
+            resources.extend(read.map_err(Failure::usage)?);
+        }
+    }
+    let (_, shipped) = sort(resources);
+    add(&mut objects.cluster_strategies, shipped.cluster_strategies);
+    add(&mut objects.image_platforms, shipped.image_platforms);
+    add(&mut objects.classes, shipped.classes);
+    judge_classes(objects);
+    Ok(())
+}
+
+fn add<T: ResourceExt>(all: &mut Vec<T>, more: Vec<T>) {
+    let known: BTreeSet<String> = all.iter().map(ResourceExt::name_any).collect();
+    all.extend(more.into_iter().filter(|one| !known.contains(&one.name_any())));
 }
 
 /// The one Build among them, or the one of that name.

@@ -3,37 +3,37 @@
 use std::num::NonZeroUsize;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use portolan_api::build::{Build, BuildRunStatus, Git, GitResult, PlatformState, SourceStatus};
+use portolan_api::build::{Build, BuildSpec, SourceStatus};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use portolan_build::assemble::Recipe;
-use portolan_build::engine::{self, EngineError, Origin, Outcome, Request, Watch};
+use portolan_build::engine::{self, EngineError, Origin, Outcome, Own, Request};
 use portolan_build::names::Outputs;
 use portolan_build::plan::{Objects, Timestamp};
-use portolan_build::request::{self, BuildWishes, LocalBuild, LocalError, LocalSource};
-use portolan_build::steps::{
-    self,
-    git::{Clone, Halt, redacted},
-};
+use portolan_build::request::{self, BuildWishes, LocalBuild, LocalError, LocalWay, Said, Wishes};
+use portolan_build::steps::{self, Access};
 use portolan_build::workshop::{self, Workshop};
 use portolan_core::{Platform, Reference};
+use portolan_registry::client::Client;
 use portolan_registry::progress::{Progress, Silent};
 
+use super::origin::{origin, sent};
 use super::run::Args;
-use super::{files, plan_settings};
+use super::{files, plan_settings, told};
 use crate::cli::Global;
 use crate::cluster::Cluster;
 use crate::context;
 use crate::exit::{Exit, Failure};
 use crate::format;
-use crate::progress::Mode;
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
+    // From the first moment on: what is cloned is left as little as what is built.
+    let asked = context::asked_to_end()?;
     tokio::select! {
-        // From the first moment on: what is cloned is left as little as what is built.
         biased;
-        _ = tokio::signal::ctrl_c() => Ok(Exit::Interrupted),
+        () = asked.cancelled() => Ok(Exit::Interrupted),
         ended = to_its_end(&args, global) => ended,
     }
 }
@@ -43,23 +43,90 @@ pub(crate) fn tidy_up() {
     workshop::sweep(&std::env::temp_dir());
 }
 
+/// What is asked for, before anything of it is fetched.
+enum Asked {
+    /// By a Build.
+    Build(Box<LocalBuild>),
+    /// By flags alone.
+    Flags(Box<Request>),
+}
+
 async fn to_its_end(args: &Args, global: &Global) -> Result<Exit, Failure> {
+    let (spec, asked) = match args.name.is_some() || !args.here.files.is_empty() {
+        true => of_build(args).await?,
+        false => of_flags(args)?,
+    };
+    tell_unused(args, &spec, &asked);
+    let work = carry_out(args, global, &spec, asked);
+    // As in a cluster, 0 is for ever.
+    match spec.timeout.map(Duration::from).filter(|limit| !limit.is_zero()) {
+        None => work.await,
+        Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
+            let error = anyhow::anyhow!(
+                "BuildRunTimeout: it was not built within {limit:?}; give a longer --timeout, or 0 for no limit"
+            );
+            Err(Failure::new(Exit::No, error))
+        }),
+    }
+}
+
+/// What was said to no effect. A cluster would have a use for it.
+fn tell_unused(args: &Args, spec: &BuildSpec, asked: &Asked) {
+    let (by_flags, of_platforms) = match asked {
+        Asked::Build(local) => (false, &local.unused[..]),
+        Asked::Flags(_) => (true, &[][..]),
+    };
+    let flags = [
+        ("--sa-name", args.sa_name.is_some()),
+        ("--platform-class", by_flags && args.wished.platform_class.is_some()),
+    ];
+    let mut unused = request::unused(spec, is_given(args));
+    unused.extend_from_slice(of_platforms);
+    unused.extend(flags.iter().filter(|(_, said)| *said).map(|(flag, _)| (*flag).to_owned()));
+    if !unused.is_empty() {
+        format::tell(&format!("note: not used on one machine: {}", unused.join(", ")));
+    }
+}
+
+/// Whether the command line says where the source is.
+fn is_given(args: &Args) -> bool {
+    args.here.dir.is_some() || args.here.source.is_some()
+}
+
+async fn carry_out(
+    args: &Args,
+    global: &Global,
+    spec: &BuildSpec,
+    asked: Asked,
+) -> Result<Exit, Failure> {
     let temp = std::env::temp_dir();
     // An empty directory to build in or clone to, where a Build says so.
     let empty = Workshop::new(&temp)
         .with_context(|| format!("cannot make a directory in {}", temp.display()))
         .map_err(|error| Failure::new(Exit::Transport, error))?;
-    let request = match args.name.is_some() || !args.here.files.is_empty() {
-        true => of_build(args, empty.path()).await?,
-        false => of_flags(args)?,
+    let request = match asked {
+        Asked::Build(local) => request_of(args, *local, empty.path()).await?,
+        Asked::Flags(request) => *request,
     };
-    let client = context::client(global)?;
+    let client = client(global, spec, request.outputs.index()).await?;
     let progress: Arc<dyn Progress> = Arc::new(Silent);
-    let watch = Lines { quiet: global.progress == Mode::None };
-    let outcome = engine::run(&request, &temp, &client, &progress, &watch, now).await;
+    let watch = told::watch(global.progress);
+    let outcome = engine::run(&request, &temp, &client, &progress, &*watch, now).await;
     let outcome = outcome.map_err(failure)?;
-    args.format.print(&outcome.status, |status| table(status, &request))?;
+    args.format.print(&outcome.status, |status| told::table(status, &request))?;
     Ok(exit(&outcome))
+}
+
+/// This person's client; the registry of the image may be one that nobody vouches for, where the Build says so.
+async fn client(global: &Global, spec: &BuildSpec, image: &Reference) -> Result<Client, Failure> {
+    match (spec.output.settings.insecure, image) {
+        (Some(true), Reference::Registry(_)) => {
+            let access = Access { secret: None, insecure: true };
+            let client = steps::client(image, &access, context::settings(global)?).await;
+            client.map_err(|error| Failure::new(Exit::Step(error.exit), error))
+        }
+        _ => context::client(global),
+    }
 }
 
 pub(crate) fn exit(outcome: &Outcome) -> Exit {
@@ -71,41 +138,43 @@ pub(crate) fn exit(outcome: &Outcome) -> Exit {
 }
 
 /// What is built where a Build says it: in files, or in a cluster.
-async fn of_build(args: &Args, empty: &Path) -> Result<Request, Failure> {
+async fn of_build(args: &Args) -> Result<(BuildSpec, Asked), Failure> {
     let (build, objects) = found(args).await?;
     let wishes = BuildWishes { common: args.wished.wishes(), ..BuildWishes::default() };
-    let build = request::build(Some(build), None, &wishes).map_err(Failure::usage)?;
-    let local =
-        request::local(&build, &objects, &plan_settings()).map_err(|error| match error {
-            LocalError::Refused(_) | LocalError::Strategy { .. } | LocalError::NoBackend(_) => {
-                Failure::new(Exit::No, error)
-            }
-            _ => Failure::usage(error),
-        })?;
+    let build = request::build_here(Some(build), None, &wishes).map_err(Failure::usage)?;
+    let local = request::local(&build, &objects, &plan_settings(), is_given(args));
+    let local = local.map_err(|error| match error {
+        LocalError::Refused(_) | LocalError::Strategy { .. } | LocalError::NoBackend(_) => {
+            Failure::new(Exit::No, error)
+        }
+        _ => Failure::usage(error),
+    })?;
+    Ok((build.spec, Asked::Build(Box::new(local))))
+}
+
+/// The same with its source, which may have to be cloned.
+async fn request_of(args: &Args, local: LocalBuild, empty: &Path) -> Result<Request, Failure> {
     let (origin, known) = origin(args, &local, empty).await?;
     let context = local.context_dir.clone().unwrap_or_default();
-    let file = local.file.as_ref().map(|file| context.join(file));
-    let (dir, file) = match &origin {
+    let there = |path: PathBuf| match &origin {
         // Nothing is there yet: the engine looks when it is.
-        Origin::Artifact(_) => {
-            let dir = args.here.dir.clone().unwrap_or_default();
-            (dir.join(&context), file.map(|file| dir.join(file)))
-        }
+        Origin::Artifact(_) => Ok(args.here.dir.clone().unwrap_or_default().join(path)),
         // The Build and what it leads to may be a stranger's.
-        Origin::Directory(root) | Origin::StoredDirectory(root) => {
-            let inside = |path: PathBuf| engine::inside(root, &path).map_err(failure);
-            (inside(context)?, file.map(inside).transpose()?)
+        Origin::Directory(root) | Origin::StoredDirectory(root) | Origin::Sent { root, .. } => {
+            engine::inside(root, &path).map_err(failure)
         }
     };
+    let dir = there(context.clone())?;
+    let own = local.ways.into_iter().map(|way| {
+        let LocalWay { platform, image_platform, file, said } = way;
+        let file = file.map(|file| there(context.join(file))).transpose()?;
+        Ok(Own { platform, image_platform, recipe: recipe(args, dir.clone(), file, said) })
+    });
+    let own: Vec<Own> = own.collect::<Result<_, Failure>>()?;
     Ok(Request {
-        recipe: Recipe {
-            file,
-            dir,
-            target: args.here.target.clone().or(local.target),
-            args: local.args,
-            epoch: local.epoch.unwrap_or(args.here.source_date_epoch),
-        },
-        platforms: local.platforms,
+        recipe: recipe(args, dir.clone(), None, Said::default()),
+        platforms: own.iter().map(|own| own.platform.clone()).collect(),
+        own,
         outputs: local.outputs,
         labels: local.labels,
         annotations: local.annotations,
@@ -117,86 +186,23 @@ async fn of_build(args: &Args, empty: &Path) -> Result<Request, Failure> {
     })
 }
 
+fn recipe(args: &Args, dir: PathBuf, file: Option<PathBuf>, said: Said) -> Recipe {
+    let target = args.here.target.clone().or(said.target);
+    let epoch = said.epoch.unwrap_or(args.here.source_date_epoch);
+    Recipe { file, dir, target, args: said.args, epoch }
+}
+
 async fn found(args: &Args) -> Result<(Build, Objects), Failure> {
     if !args.here.files.is_empty() {
-        let (_, objects) = files::sort(files::read_all(&args.here.files)?);
+        let (runs, mut objects) = files::sort(files::read_all(&args.here.files)?);
+        files::pass_over(&runs);
+        files::add_shipped(&mut objects)?;
         let build = files::one_build(&objects.builds, args.name.as_deref())?;
         return Ok((build, objects));
     }
     let name = args.name.as_deref().unwrap_or_default();
     let cluster = Cluster::connect(&args.cluster).await?;
     Ok((cluster.get(&cluster.here(), name).await?, cluster.objects().await?))
-}
-
-/// Where the source of a Build is, on this machine. A directory or artifact on the command line
-/// takes its place.
-async fn origin(
-    args: &Args,
-    local: &LocalBuild,
-    empty: &Path,
-) -> Result<(Origin, SourceStatus), Failure> {
-    let nothing = SourceStatus::default;
-    if let Some(source) = &args.here.source {
-        return Ok((Origin::Artifact(Box::new(source.clone())), nothing()));
-    }
-    if let Some(dir) = &args.here.dir {
-        return Ok((stored(args, existing(dir)?), nothing()));
-    }
-    match &local.source {
-        LocalSource::Nothing => Ok((Origin::Directory(empty.to_owned()), nothing())),
-        LocalSource::Artifact(reference) => Ok((Origin::Artifact(reference.clone()), nothing())),
-        LocalSource::Directory => Err(Failure::usage(anyhow::anyhow!(
-            "the source of the Build is sent by somebody; say which directory: --dir DIR"
-        ))),
-        LocalSource::Git(git) => {
-            let known = cloned(git, empty).await?;
-            Ok((stored(args, empty.to_owned()), known))
-        }
-    }
-}
-
-/// Clones as a pod would; a secret is in a cluster, where only its pods see it.
-async fn cloned(git: &Git, to: &Path) -> Result<SourceStatus, Failure> {
-    if let Some(secret) = &git.clone_secret {
-        let error = anyhow::anyhow!(
-            "the source {} needs the secret {secret} of a cluster; clone it and add --dir DIR",
-            redacted(&git.url)
-        );
-        return Err(Failure::usage(error));
-    }
-    let request = Clone {
-        url: git.url.clone(),
-        target: to.to_owned(),
-        revision: git.revision.clone(),
-        // Less than nothing means nothing was meant, as in a cluster.
-        depth: git.depth.and_then(|depth| u32::try_from(depth).ok()).unwrap_or(1),
-        secret: None,
-        rewrite: false,
-    };
-    let temp = std::env::temp_dir();
-    let halt = Halt::default();
-    // Whoever stops waiting for git ends it.
-    let _halted = HaltOnDrop(halt.clone());
-    let work = move || steps::git::clone_until(&request, &temp, &|line| format::tell(line), &halt);
-    let cloned = tokio::task::spawn_blocking(work).await;
-    let cloned = cloned.context("git was not waited for");
-    let cloned = cloned.map_err(|error| Failure::new(Exit::Transport, error))?;
-    let cloned = cloned.map_err(|error| Failure::new(Exit::Transport, error))?;
-    let git = GitResult {
-        commit_sha: Some(cloned.commit),
-        commit_author: Some(cloned.author),
-        branch_name: cloned.branch,
-    };
-    let timestamp = jiff::Timestamp::from_second(cloned.timestamp).ok().map(Time);
-    Ok(SourceStatus { git: Some(git), timestamp, ..SourceStatus::default() })
-}
-
-struct HaltOnDrop(Halt);
-
-impl Drop for HaltOnDrop {
-    fn drop(&mut self) {
-        self.0.now();
-    }
 }
 
 pub(crate) fn existing(dir: &Path) -> Result<PathBuf, Failure> {
@@ -209,10 +215,6 @@ pub(crate) fn existing(dir: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-fn stored(args: &Args, root: PathBuf) -> Origin {
-    if args.here.no_source { Origin::Directory(root) } else { Origin::StoredDirectory(root) }
-}
-
 fn jobs(args: &Args) -> NonZeroUsize {
     args.here.jobs.unwrap_or_else(processors)
 }
@@ -223,15 +225,25 @@ pub(crate) fn processors() -> NonZeroUsize {
 }
 
 /// What is built where only flags say it.
-fn of_flags(args: &Args) -> Result<Request, Failure> {
+fn of_flags(args: &Args) -> Result<(BuildSpec, Asked), Failure> {
     let here = &args.here;
-    let dir = here.dir.clone();
-    let file = args.wished.dockerfile.as_ref().map(PathBuf::from);
-    let below = |path: &&PathBuf| {
-        path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
-    };
-    let (dir, origin) = match (&here.source, dir) {
+    if !is_given(args) {
+        let error = anyhow::anyhow!(
+            "nothing says what is built; give --dir DIR, --source REF or --file BUILD.yaml"
+        );
+        return Err(Failure::usage(error));
+    }
+    let missing = |flag: &str| Failure::usage(anyhow::anyhow!("{flag} is missing"));
+    let output = args.wished.output_image.as_ref().ok_or_else(|| missing("--output REF"))?;
+    let outputs = Outputs::parse(output).map_err(Failure::usage)?;
+    let spec = flags_as_build(args)?;
+    let said = request::said(&spec.param_values, &spec.env, &[]).map_err(Failure::usage)?;
+    let file = said.file.as_ref().filter(|file| !file.is_empty()).map(PathBuf::from);
+    let (dir, origin) = match (&here.source, here.dir.clone()) {
         (Some(source), dir) => {
+            let below = |path: &&PathBuf| {
+                path.components().all(|c| matches!(c, Component::Normal(_) | Component::CurDir))
+            };
             if let Some(outside) = dir.iter().chain(&file).find(|path| !below(path)) {
                 let error =
                     anyhow::anyhow!("{} is not below the source artifact", outside.display());
@@ -239,19 +251,12 @@ fn of_flags(args: &Args) -> Result<Request, Failure> {
             }
             (dir.unwrap_or_default(), Origin::Artifact(Box::new(source.clone())))
         }
-        (None, Some(dir)) => (existing(&dir)?, stored(args, dir)),
-        (None, None) => {
-            let error = anyhow::anyhow!(
-                "nothing says what is built; give --dir DIR, --source REF or --file BUILD.yaml"
-            );
-            return Err(Failure::usage(error));
+        (None, dir) => {
+            let dir = existing(&dir.unwrap_or_default())?;
+            (dir.clone(), sent(args, dir))
         }
     };
-    let missing = |flag: &str| Failure::usage(anyhow::anyhow!("{flag} is missing"));
-    let output = args.wished.output_image.as_ref().ok_or_else(|| missing("--output REF"))?;
-    let outputs = Outputs::parse(output).map_err(Failure::usage)?;
-    let wishes = args.wished.wishes();
-    let settings = wishes.output;
+    let settings = &spec.output.settings;
     let created = plan_settings().created;
     let timestamp = Timestamp::read(settings.timestamp.as_deref(), created).ok_or_else(|| {
         let error = anyhow::anyhow!(
@@ -259,24 +264,29 @@ fn of_flags(args: &Args) -> Result<Request, Failure> {
         );
         Failure::usage(error)
     })?;
-    Ok(Request {
-        recipe: Recipe {
-            dir,
-            file,
-            target: here.target.clone(),
-            args: args.wished.build_args.iter().cloned().collect(),
-            epoch: here.source_date_epoch,
-        },
+    let request = Request {
+        recipe: recipe(args, dir, file, said),
         platforms: platforms(&args.wished.platforms)?,
+        own: Vec::new(),
         outputs,
-        labels: settings.labels,
-        annotations: settings.annotations,
+        labels: settings.labels.clone(),
+        annotations: settings.annotations.clone(),
         timestamp,
         jobs: jobs(args),
         origin,
         known: SourceStatus::default(),
         backend: args.here.backend.map(Into::into).unwrap_or_default(),
-    })
+    };
+    Ok((spec, Asked::Flags(Box::new(request))))
+}
+
+/// Flags as the Build they would make in a cluster, without its platforms: here they may say more than a Build can.
+fn flags_as_build(args: &Args) -> Result<BuildSpec, Failure> {
+    let common = Wishes { platforms: Vec::new(), class: None, ..args.wished.wishes() };
+    let strategy = Some("portolan".to_owned());
+    let wishes = BuildWishes { common, strategy, ..BuildWishes::default() };
+    let build = request::build_here(None, Some("here"), &wishes).map_err(Failure::usage)?;
+    Ok(build.spec)
 }
 
 pub(crate) fn platforms(asked: &[Platform]) -> Result<Vec<Platform>, Failure> {
@@ -303,65 +313,4 @@ pub(crate) fn failure(error: EngineError) -> Failure {
 
 pub(crate) fn now() -> Time {
     Time(jiff::Timestamp::now())
-}
-
-/// One line for each thing that happens.
-struct Lines {
-    quiet: bool,
-}
-
-impl Lines {
-    fn tell(&self, text: &str) {
-        if !self.quiet {
-            format::tell(text);
-        }
-    }
-}
-
-impl Watch for Lines {
-    fn source(&self, image: &Reference, digest: &str) {
-        self.tell(&format!("source        {image} {digest}"));
-    }
-
-    fn began(&self, platform: &Platform) {
-        self.tell(&format!("{:13} building", platform.to_string()));
-    }
-
-    fn stored(&self, platform: &Platform, image: &Reference, digest: &str) {
-        self.tell(&format!("{:13} {image} {digest}", platform.to_string()));
-    }
-
-    fn failed(&self, platform: &Platform, why: &str) {
-        self.tell(&format!("{:13} failed: {why}", platform.to_string()));
-    }
-
-    fn skipped(&self, name: &Path) {
-        self.tell(&format!("note: the socket {} is not part of the source", name.display()));
-    }
-}
-
-fn table(status: &BuildRunStatus, request: &Request) -> String {
-    let output = status.output.clone().unwrap_or_default();
-    let rows = output.platforms.iter().map(|row| {
-        let platform = [Some(&row.os), Some(&row.arch), row.variant.as_ref()];
-        let platform: Vec<&str> = platform.into_iter().flatten().map(String::as_str).collect();
-        let state = match row.state {
-            PlatformState::Succeeded => "succeeded",
-            _ => "failed",
-        };
-        let size = row.size.and_then(|size| u64::try_from(size).ok()).map(format::size);
-        vec![
-            platform.join("/"),
-            state.to_owned(),
-            size.unwrap_or_default(),
-            row.digest.clone().unwrap_or_default(),
-        ]
-    });
-    let table = format::table(&["PLATFORM", "STATE", "SIZE", "DIGEST"], rows.collect());
-    let message = status.conditions.first().map(|c| c.message.as_str()).unwrap_or_default();
-    let top = match &output.digest {
-        Some(digest) => format!("{}\n{digest}", request.outputs.index()),
-        None => format!("{}\n{}", request.outputs.index(), format::printable(message)),
-    };
-    format!("{top}\n\n{table}")
 }

@@ -11,8 +11,10 @@ pub(crate) mod files;
 mod list;
 pub(crate) mod local;
 mod logs;
+mod origin;
 mod plan;
 mod run;
+mod told;
 mod upload;
 
 pub(crate) use plan::settings as plan_settings;
@@ -44,7 +46,8 @@ pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
         Command::Create(args) => context::wait(create::run(args)),
         Command::Run(args) => {
             let ended = context::work(run::run(args, global));
-            if let Ok(Exit::Interrupted) = ended {
+            // Given up, by somebody or because its time was over.
+            if let Ok(Exit::Interrupted) | Err(_) = ended {
                 local::tidy_up();
             }
             ended

@@ -40,7 +40,12 @@ fn step_image() -> String {
 
 /// What is planned with where nobody says otherwise.
 pub(crate) fn settings() -> Settings {
-    Settings { step_image: step_image(), service_account: None, created: now() }
+    Settings {
+        step_image: step_image(),
+        service_account: None,
+        source_repository: None,
+        created: now(),
+    }
 }
 
 /// A run, and what came of planning it.

@@ -10,7 +10,7 @@ use portolan_core::Reference;
 
 use super::local;
 use crate::cli::Global;
-use crate::cluster::wishes::Wished;
+use crate::cluster::wishes::{Becomes, Wished};
 use crate::cluster::{self, Cluster, created, follow};
 use crate::exit::{Exit, Failure};
 use crate::format::{self, Format};
@@ -32,9 +32,11 @@ pub(crate) struct Args {
     engine: Engine,
     #[command(flatten)]
     pub(super) wished: Wished,
+    #[command(flatten)]
+    becomes: Becomes,
     /// Who runs it: a service account, or .generate for one of its own
     #[arg(long, value_name = "NAME")]
-    sa_name: Option<String>,
+    pub(super) sa_name: Option<String>,
     /// Follow the run to its end
     #[arg(short = 'F', long)]
     follow: bool,
@@ -130,7 +132,8 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     match args.engine {
         Engine::Local => {
             let only = [("--follow", args.follow), ("--dry-run", args.dry_run)];
-            if let Some((flag, _)) = only.into_iter().find(|(_, said)| *said) {
+            let only = only.into_iter().find_map(|(flag, said)| said.then_some(flag));
+            if let Some(flag) = only.or_else(|| args.becomes.said()) {
                 let error =
                     anyhow::anyhow!("{flag} is for clusters; leave it out with --engine local");
                 return Err(Failure::usage(error));
@@ -157,8 +160,9 @@ async fn in_cluster(args: Args, global: &Global) -> Result<Exit, Failure> {
     let wishes = args.wished.wishes();
     let cluster = Cluster::connect(&args.cluster).await?;
     let build: Build = cluster.get(&cluster.here(), name).await?;
-    let run =
+    let mut run =
         request::run(&build, None, &wishes, args.sa_name.as_deref()).map_err(Failure::usage)?;
+    args.becomes.say(&mut run);
     created::check(&run)?;
     if args.dry_run {
         let told = format!("Would create BuildRun {:?} for build {name:?}", created::name(&run));

@@ -209,13 +209,14 @@ async fn send(
     packed: &Packed,
 ) -> Result<(), Failure> {
     let name = run.name_any();
+    let asked = context::asked_to_end()?;
     tokio::select! {
         sent = async {
             let (pod, container) = waiting_pod(cluster, &name).await?;
             format::tell(&format!("sending {} to {pod}", format::size(packed.layer.size)));
             stream(cluster, &pod, &container, staged, packed).await
         } => sent,
-        _ = tokio::signal::ctrl_c() => {
+        () = asked.cancelled() => {
             let hint = format!("portolan buildrun cancel {name} -n {}", cluster.namespace);
             let error = anyhow::anyhow!("the source was not sent; the run waits for it: {hint}");
             Err(Failure::new(Exit::Interrupted, error))

@@ -3,7 +3,7 @@
 use portolan_api::build::Build;
 use portolan_build::request;
 
-use crate::cluster::wishes::Wished;
+use crate::cluster::wishes::{Becomes, Wished};
 use crate::cluster::{self, Cluster, created};
 use crate::exit::{Exit, Failure};
 use crate::format::Format;
@@ -21,6 +21,8 @@ pub(crate) struct Args {
     buildref_name: String,
     #[command(flatten)]
     wished: Wished,
+    #[command(flatten)]
+    becomes: Becomes,
     /// Who runs it: a service account, or .generate for one of its own
     #[arg(long, value_name = "NAME")]
     sa_name: Option<String>,
@@ -39,7 +41,8 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let cluster = Cluster::connect(&args.cluster).await?;
     let build: Build = cluster.get(&cluster.here(), &args.buildref_name).await?;
     let run = request::run(&build, Some(&args.name), &wishes, args.sa_name.as_deref());
-    let run = run.map_err(Failure::usage)?;
+    let mut run = run.map_err(Failure::usage)?;
+    args.becomes.say(&mut run);
     created::check(&run)?;
     let (name, of) = (&args.name, &args.buildref_name);
     if args.dry_run {

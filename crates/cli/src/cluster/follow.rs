@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::cluster::logs::{self, Line, Place};
 use crate::cluster::screen::Screen;
 use crate::cluster::{Cluster, screen};
+use crate::context;
 use crate::exit::{Exit, Failure};
 use crate::format::Format;
 use crate::progress::Mode;
@@ -39,9 +40,10 @@ pub(crate) async fn follow(
     };
     let name = run.name_any();
     let mut following = Following::new(cluster, &name, Screen::new(mode, lines));
+    let asked = context::asked_to_end()?;
     let ended = tokio::select! {
         ended = following.until_it_ends() => ended?,
-        _ = tokio::signal::ctrl_c() => {
+        () = asked.cancelled() => {
             following.screen.tell(&format!(
                 "BuildRun {name:?} goes on; to stop it: portolan buildrun cancel {name} -n {}",
                 cluster.namespace

@@ -1,8 +1,10 @@
 //! The flags that say what a Build or a run is to be like.
 
 use portolan_api::Duration;
-use portolan_api::build::OutputSettings;
+use portolan_api::build::{BuildRun, OutputSettings};
 use portolan_api::k8s_openapi::api::core::v1::Toleration;
+use portolan_api::names::is_dns_label;
+use portolan_api::release::{RELEASE, RELEASE_POLICY};
 use portolan_build::request::{Param, Wishes};
 use portolan_core::Platform;
 
@@ -134,6 +136,45 @@ impl Wished {
     }
 }
 
+// What becomes of a run that succeeds.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Becomes {
+    /// The Release that it becomes when it succeeds
+    #[arg(long, value_name = "NAME", value_parser = label)]
+    release: Option<String>,
+    /// The ConfigMap with the policy of that Release
+    #[arg(long, value_name = "CONFIGMAP", requires = "release")]
+    release_policy: Option<String>,
+}
+
+impl Becomes {
+    /// The first of its flags that is said.
+    pub(crate) fn said(&self) -> Option<&'static str> {
+        self.release.as_ref().map(|_| "--release")
+    }
+
+    /// Says it of a run, as a controller of Releases reads it.
+    pub(crate) fn say(&self, run: &mut BuildRun) {
+        if let Some(name) = &self.release {
+            run.metadata.labels.get_or_insert_default().insert(RELEASE.to_owned(), name.clone());
+        }
+        if let Some(map) = &self.release_policy {
+            let annotations = run.metadata.annotations.get_or_insert_default();
+            annotations.insert(RELEASE_POLICY.to_owned(), map.clone());
+        }
+    }
+}
+
+/// A name that is said in a label: those of Releases may be longer, and no run can name them.
+fn label(text: &str) -> Result<String, String> {
+    match is_dns_label(text) {
+        true => Ok(text.to_owned()),
+        false => {
+            Err(format!("{text:?} is no name of at most 63 small letters, digits and hyphens"))
+        }
+    }
+}
+
 /// Says that all who may pull the image may read its source.
 pub(crate) fn warn_of_source(place: Option<String>) {
     if let Some(place) = place {
@@ -199,6 +240,24 @@ mod tests {
         assert_eq!(read("a:NoSchedule"), (word("a"), word("Exists"), None, effect));
         for wrong in ["", "=x", "a:NoExecute"] {
             toleration(wrong).expect_err(wrong);
+        }
+    }
+
+    #[test]
+    fn a_run_says_what_it_becomes_as_a_controller_reads_it() {
+        let mut run: BuildRun = serde_json::from_value(serde_json::json!({
+            "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun", "metadata": {"name": "a"},
+            "spec": {"build": {"name": "b"}},
+        }))
+        .unwrap();
+        Becomes { release: None, release_policy: None }.say(&mut run);
+        assert_eq!((&run.metadata.labels, &run.metadata.annotations), (&None, &None));
+        Becomes { release: Some("app-7".to_owned()), release_policy: Some("makers".to_owned()) }
+            .say(&mut run);
+        assert_eq!(run.metadata.labels.unwrap()[RELEASE], "app-7");
+        assert_eq!(run.metadata.annotations.unwrap()[RELEASE_POLICY], "makers");
+        for wrong in ["", "App", "a.b", &"a".repeat(64)] {
+            label(wrong).expect_err(wrong);
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct PassedOver {
     digest: Digest,
     #[serde(skip_serializing_if = "Option::is_none")]
     platform: Option<String>,
+    /// What says what it needs.
+    artifact: Digest,
     verdict: Compatibility,
     reason: String,
 }
@@ -43,8 +45,8 @@ pub(crate) async fn choose(
             Err(_) => return Err(none_fits(host, &passed_over)),
         };
         let digest = selection.chosen.digest;
-        let report = match looked.needs(digest).await {
-            Ok(needs) => judge(&needs, machine, plugins, global).await?,
+        let (artifact, report) = match looked.needs(digest).await {
+            Ok(needs) => (needs.found.digest, judge(&needs, machine, plugins, global).await?),
             Err(failure) if failure.exit == Exit::NoArtifact => {
                 return Ok((selection, passed_over));
             }
@@ -56,6 +58,7 @@ pub(crate) async fn choose(
         let over = PassedOver {
             digest,
             platform: selection.platform.map(|platform| platform.to_string()),
+            artifact,
             verdict: report.verdict,
             reason: report.why().next().unwrap_or_default(),
         };
@@ -68,13 +71,17 @@ pub(crate) async fn choose(
 impl PassedOver {
     fn text(&self) -> String {
         let name = self.platform.clone().unwrap_or_else(|| self.digest.short());
-        format!("{name} is {}: {}", self.verdict.as_str(), self.reason)
+        let Self { verdict, reason, artifact, .. } = self;
+        format!("{name} is {}: {reason}, by the artifact {}", verdict.as_str(), artifact.short())
     }
 }
 
 fn none_fits(host: &HostPlatform, passed_over: &[PassedOver]) -> Failure {
     let unknown = passed_over.iter().any(|one| one.verdict == Compatibility::Unknown);
     let lines: String = passed_over.iter().map(|one| format!("\n  {}", one.text())).collect();
-    let error = anyhow::anyhow!("{host} runs nothing here whose needs it meets:{lines}");
+    let error = anyhow::anyhow!(
+        "{host} runs nothing here whose needs it meets:{lines}\n`portolan compat list` shows these \
+         artifacts, `portolan compat remove` takes away what holds no more"
+    );
     Failure::new(if unknown { Exit::CannotTell } else { Exit::No }, error)
 }

@@ -55,9 +55,11 @@ pub(crate) fn platform(text: &str) -> anyhow::Result<Platform> {
     }
 }
 
-/// Says what a misspelt name was taken for.
+/// Says what a misspelt name was taken for, and that a level is none that is known.
 pub(crate) fn warn(platform: &Platform) {
-    for warning in platform.normalised_with_warnings().1 {
+    let misspelt = platform.normalised_with_warnings().1;
+    let odd = platform.unknown_level().map(|odd| odd.to_string());
+    for warning in misspelt.iter().map(ToString::to_string).chain(odd) {
         crate::format::tell(&format!("warning: {warning}"));
     }
 }

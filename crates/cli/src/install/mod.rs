@@ -19,7 +19,7 @@ pub(crate) mod uninstall;
     portolan install --components build,shims -o table\n  \
     portolan install --upgrade --image registry.example/portolan:2 | kubectl apply --server-side -f -\n  \
     portolan install --crds-only | kubectl apply --server-side -f -\n\n\
-    The first time kubectl says of some kinds that it does not know them yet: what defines them has just been made. On a \
+    --components names all that the cluster is to have, old and new. The first time kubectl says of some kinds that it does not know them yet: what defines them has just been made. On a \
     cluster that has Portolan already, --upgrade puts nothing back that was filled in since."
 )]
 pub(crate) struct Args {
@@ -43,6 +43,15 @@ pub(crate) struct Args {
     /// Who vouches for Gatekeeper, in PEM: then nobody else may ask the verifier
     #[arg(long, value_name = "FILE")]
     gatekeeper_ca: Option<PathBuf>,
+    /// Agents keep pods away from nodes whose image cache has no room, by a taint
+    #[arg(long)]
+    agent_taint: bool,
+    /// Agents publish what nodes are as labels, those of `portolan host facts --node-labels`
+    #[arg(long)]
+    agent_labels: bool,
+    /// Where agents keep images, on nodes
+    #[arg(long, value_name = "DIR", default_value = install::AGENT_ROOT)]
+    agent_root: String,
     /// The cluster has Portolan already: change nothing that was filled in since (with --server-side)
     #[arg(long)]
     upgrade: bool,
@@ -66,6 +75,9 @@ pub(crate) struct What {
     /// Where Jobs run that put runtimes on nodes, as root
     #[arg(long, value_name = "NAME", default_value = install::SHIM_NAMESPACE)]
     shim_namespace: Namespace,
+    /// Where agents run, on every node, as root
+    #[arg(long, value_name = "NAME", default_value = install::AGENT_NAMESPACE)]
+    agent_namespace: Namespace,
     /// Who asks the verifier
     #[arg(long, value_enum, default_value_t = GateFlag::Gatekeeper)]
     gate: GateFlag,
@@ -100,6 +112,7 @@ impl What {
         }
         options.namespace = self.namespace.clone();
         options.shim_namespace = self.shim_namespace.clone();
+        options.agent.namespace = self.agent_namespace.clone();
         options.trust.gate = match self.gate {
             GateFlag::Gatekeeper => Gate::Gatekeeper,
             GateFlag::Webhook => Gate::Webhook,
@@ -113,8 +126,53 @@ impl What {
     }
 }
 
+/// Flags that would change nothing, or another thing than they say, are mistakes.
+fn check(args: &Args, options: &Options) -> Result<(), Failure> {
+    let wrong = |what: String| Err(Failure::usage(anyhow::anyhow!(what)));
+    let said = [
+        ("--key", !args.key.is_empty()),
+        ("--policy", args.policy.is_some()),
+        ("--action", args.action.is_some()),
+        ("--gatekeeper-ca", args.gatekeeper_ca.is_some()),
+        ("--pin", args.what.pin),
+    ];
+    let first = said.into_iter().find_map(|(flag, said)| said.then_some(flag));
+    if let Some(flag) = first.filter(|_| !options.components.contains(&Component::Verify)) {
+        return wrong(format!("{flag} is about the verifier, and --components leaves verify out"));
+    }
+    let said = [
+        ("--agent-taint", args.agent_taint),
+        ("--agent-labels", args.agent_labels),
+        ("--agent-root", args.agent_root != install::AGENT_ROOT),
+    ];
+    let first = said.into_iter().find_map(|(flag, said)| said.then_some(flag));
+    if let Some(flag) = first.filter(|_| !options.components.contains(&Component::Agent)) {
+        return wrong(format!("{flag} is about agents, and --components leaves agent out"));
+    }
+    if !install::is_agent_root(&args.agent_root) {
+        return wrong(
+            "--agent-root is a folder of nodes for agents alone, such as /var/lib/portolan or /mnt/images: a path \
+             from their root on, without .., and none of the system's own"
+                .to_owned(),
+        );
+    }
+    match (args.what.gate, args.action, &args.gatekeeper_ca) {
+        (GateFlag::Webhook, Some(_), _) => wrong(
+            "--action is what Gatekeeper does; with --gate webhook what does not pass is refused"
+                .to_owned(),
+        ),
+        (GateFlag::Webhook, _, Some(_)) => wrong(
+            "--gatekeeper-ca lets nobody but Gatekeeper ask, and with --gate webhook the API server does: \
+             every pod would be refused"
+                .to_owned(),
+        ),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let mut options = args.what.options()?;
+    check(args, &options)?;
     if let Some(image) = &args.image {
         options.image = image.to_string();
         if options.image.starts_with("oci:") {
@@ -123,6 +181,9 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         }
     }
     options.replicas = args.replicas;
+    options.agent.taint = args.agent_taint;
+    options.agent.labels = args.agent_labels;
+    options.agent.root.clone_from(&args.agent_root);
     options.upgrade = args.upgrade;
     options.trust.action = args.action.map(|action| match action {
         ActionFlag::Deny => Action::Deny,
@@ -149,6 +210,16 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
 fn notes(options: &Options, args: &Args) -> Vec<&'static str> {
     let verify = options.components.contains(&Component::Verify) && !args.crds_only;
     let mut notes = Vec::new();
+    // The verifier shares nothing but the namespace.
+    let sharing = |one: &Component| *one != Component::Verify;
+    let named = options.components.iter().any(sharing);
+    let all = Component::available();
+    if named && all.difference(&options.components).any(sharing) && !args.crds_only {
+        notes.push("name all components that the cluster is to have, old and new: the controller serves those that are named, and no others");
+    }
+    if args.image.is_none() && !args.crds_only {
+        notes.push("programs run the image of this version under its usual name, which must have been published and be there for the nodes; --image names the one that you pushed (docs/install.md#the-image)");
+    }
     if verify && !options.upgrade && options.trust.policy.is_empty() {
         notes.push("the verifier trusts nobody yet; give --key FILE or --policy PATH");
     }
@@ -159,7 +230,30 @@ fn notes(options: &Options, args: &Args) -> Vec<&'static str> {
     {
         notes.push("with --gate webhook every pod outside of the system's namespaces will be refused until then");
     }
+    if options.upgrade && !args.crds_only {
+        notes.push("settings of programs, and a policy that is not given, are left out, as they are there already; a program that is new (controller, verifier, agent) comes without --upgrade (docs/install.md#upgrade)");
+        notes.extend(left_to_do(options));
+    }
     notes
+}
+
+/// What flags say of settings, which an upgrade leaves to the operator.
+fn left_to_do(options: &Options) -> impl Iterator<Item = &'static str> {
+    let said = [
+        (
+            options.agent.taint,
+            "agent.toml of ConfigMap portolan-agent stays as it is: set `taint = true` below `[report.node]` there, for --agent-taint",
+        ),
+        (
+            options.agent.labels,
+            "agent.toml of ConfigMap portolan-agent stays as it is: set `labels = true` below `[report.node]` there, for --agent-labels",
+        ),
+        (
+            options.trust.gatekeeper_ca.is_some(),
+            "verifier.toml of ConfigMap portolan-verifier stays as it is: set `client_ca = \"/etc/portolan/gatekeeper/ca.crt\"` below `[tls]` there, for --gatekeeper-ca",
+        ),
+    ];
+    said.into_iter().filter_map(|(said, note)| said.then_some(note))
 }
 
 fn failure(error: InstallError) -> Failure {

@@ -1,5 +1,6 @@
 //! Whom an installed verifier trusts: keys, or a policy with the files that it names.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -44,36 +45,43 @@ pub(super) fn of_keys(files: &[PathBuf]) -> Result<BTreeMap<String, String>, Fai
         "signers": signers,
     });
     let text = serde_yaml_ng::to_string(&policy).map_err(Failure::usage)?;
-    all.insert(POLICY.to_owned(), text);
-    checked(all)
+    gathered(text, &|name| all.get(name).cloned().ok_or_else(not_beside))
 }
 
-/// A folder of files, or a policy that needs no others.
+/// A folder, of which the policy and the files that it names are taken, or a policy that needs no others.
 pub(super) fn from_path(path: &Path) -> Result<BTreeMap<String, String>, Failure> {
-    let mut all = BTreeMap::new();
     if !path.is_dir() {
-        all.insert(POLICY.to_owned(), read(path)?);
-        return checked(all);
+        return gathered(read(path)?, &|_| Err(not_beside()));
     }
-    let listed = std::fs::read_dir(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let listed =
-        listed.with_context(|| format!("list {}", path.display())).map_err(Failure::usage)?;
-    for entry in listed {
-        let file = entry.path();
-        let name = entry.file_name().to_string_lossy().into_owned();
-        // Editors and version control leave files of their own, and a ConfigMap has no folders.
-        if name.starts_with('.') || file.is_dir() {
-            continue;
-        }
-        all.insert(name, read(&file)?);
-    }
-    checked(all)
+    // What else is in the folder, such as the private half of a key, is nobody's business.
+    gathered(read(&path.join(POLICY))?, &|name| {
+        read(&path.join(name)).map_err(|failure| format!("{:#}", failure.error))
+    })
 }
 
-/// What a verifier would not take is refused here, before it is in a cluster.
-fn checked(all: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Failure> {
+fn not_beside() -> String {
+    "it is not beside policy.yaml; a ConfigMap has no folders".to_owned()
+}
+
+/// The policy with every file that it names. What a verifier would not take is refused here, before it is in a
+/// cluster.
+fn gathered(
+    policy: String,
+    beside: &dyn Fn(&str) -> Result<String, String>,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let named = RefCell::new(BTreeMap::new());
+    let collect = |file: &Path| {
+        let name = file.to_str().filter(|name| !name.contains('/')).ok_or_else(not_beside)?;
+        let text = beside(name)?;
+        named.borrow_mut().insert(name.to_owned(), text.clone());
+        Ok(text.into_bytes())
+    };
+    verify::parse(policy.as_bytes(), &collect).map_err(|error| {
+        Failure::usage(anyhow::Error::new(error).context("the policy is wrong"))
+    })?;
+    let mut all = named.into_inner();
+    all.insert(POLICY.to_owned(), policy);
     let wrong = |what: String| Failure::usage(anyhow!(what));
-    let policy = all.get(POLICY).ok_or_else(|| wrong(format!("there is no {POLICY} in it")))?;
     let size: usize = all.values().map(String::len).sum();
     if size as u64 > MAX_ALL {
         return Err(wrong(format!(
@@ -88,14 +96,6 @@ fn checked(all: BTreeMap<String, String>) -> Result<BTreeMap<String, String>, Fa
             "{name:?} cannot be a key of a ConfigMap: letters, digits, - _ and . only"
         )));
     }
-    let beside = |file: &Path| {
-        let found = file.to_str().and_then(|name| all.get(name));
-        let missing = "it is not beside policy.yaml; a ConfigMap has no folders".to_owned();
-        found.map(|text| text.clone().into_bytes()).ok_or(missing)
-    };
-    verify::parse(policy.as_bytes(), &beside).map_err(|error| {
-        Failure::usage(anyhow::Error::new(error).context("the policy is wrong"))
-    })?;
     Ok(all)
 }
 
@@ -119,17 +119,17 @@ mod tests {
         let all = portolan_api::install::objects(&options).unwrap();
         let found = all.iter().find(|one| one["metadata"]["name"] == "portolan-policy").unwrap();
         let data: BTreeMap<String, String> = serde_json::from_value(found["data"].clone()).unwrap();
-        checked(data).map_err(|failure| failure.error).unwrap();
+        let beside = |name: &str| data.get(name).cloned().ok_or_else(not_beside);
+        let all = gathered(data[POLICY].clone(), &beside).map_err(|failure| failure.error).unwrap();
+        assert_eq!(all, data);
     }
 
     #[test]
     fn a_policy_with_a_file_that_is_not_beside_it_is_refused() {
         let policy = "version: 1\nsigners:\n  a: {keys: {files: [keys/a.pub]}}\n\
                       default: {require: {anyOf: [a]}}\n";
-        let all = BTreeMap::from([(POLICY.to_owned(), policy.to_owned())]);
-        let error = format!("{:#}", checked(all).unwrap_err().error);
+        let refused = gathered(policy.to_owned(), &|name| panic!("{name} is looked for"));
+        let error = format!("{:#}", refused.unwrap_err().error);
         assert!(error.contains("keys/a.pub") && error.contains("no folders"), "{error}");
-        let error = checked(BTreeMap::new()).unwrap_err().error.to_string();
-        assert!(error.contains("policy.yaml"), "{error}");
     }
 }

@@ -2,13 +2,14 @@
 
 use std::path::PathBuf;
 
-use portolan_shim::node::install::fetch_stage;
+use portolan_shim::node::install::{Outcome, fetch_stage, leave_refusal};
 use portolan_shim::node::request::Options;
 use portolan_shim::report::Operation;
 
 use super::Telling;
 use super::source::{Fetching, Naming};
 use crate::exit::{Exit, Failure};
+use crate::format;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -19,6 +20,9 @@ pub(crate) struct Args {
     /// Where the program is left
     #[arg(long, value_name = "DIR", default_value = "/assets")]
     assets: PathBuf,
+    /// Where nothing can be fetched, leave word of it in the place of the program and end well: who installs tells it
+    #[arg(long)]
+    leave_refusal: bool,
     #[command(flatten)]
     naming: Naming,
     #[command(flatten)]
@@ -33,13 +37,26 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         return Err(Failure::usage(missing));
     };
     let asked = args.naming.wanted(None, Options::default());
-    let asked = asked.and_then(|wanted| Ok((wanted, args.fetching.location(location)?)));
-    match asked {
+    let digest = args.fetching.sha256.as_deref();
+    let asked = asked.and_then(|wanted| Ok((wanted, args.fetching.location(location, digest)?)));
+    let outcome = match asked {
         Ok((wanted, location)) => {
             let transport = args.fetching.transport();
-            let outcome = fetch_stage(&wanted, &location, &transport, &args.assets).await;
-            args.telling.finish(outcome)
+            fetch_stage(&wanted, &location, &transport, &args.assets).await
         }
-        Err(error) => args.telling.refuse(Operation::Fetch, error),
+        Err(error) => Outcome::refused(Operation::Fetch, error),
+    };
+    if !args.leave_refusal || outcome.error.is_none() {
+        return args.telling.finish(outcome);
+    }
+    let report = outcome.report.clone();
+    let told = args.telling.finish(outcome);
+    match (leave_refusal(&args.assets, &report), told) {
+        (Ok(()), Err(failure)) => {
+            format::tell(&format!("left to `node install`: {:#}", failure.error));
+            Ok(Exit::Ok)
+        }
+        // Whoever comes next would not hear of it.
+        (_, told) => told,
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use portolan_shim::node::install::{Source, install};
-use portolan_shim::node::request::{Options, Wanted};
+use portolan_shim::node::install::{Asked, Outcome, Source, install, install_all};
+use portolan_shim::node::request::{Also, Options, RequestError, Wanted};
 use portolan_shim::node::{NodeError, Quiet};
 use portolan_shim::report::Operation;
 
@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// What the runtime is told, as a TOML value: SystemdCgroup=true
     #[arg(long, value_name = "KEY=VALUE")]
     option: Vec<String>,
+    /// Another shim, installed with it for one restart: {"name":"slight-v1","location":"https://…"}, and what else the flags say
+    #[arg(long, value_name = "JSON")]
+    also: Vec<String>,
     #[command(flatten)]
     fetching: Fetching,
     #[command(flatten)]
@@ -44,14 +47,23 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         let missing = anyhow::anyhow!("nothing to install: give --location or --assets");
         return Err(Failure::usage(missing));
     }
-    match asked(&args) {
-        Ok((wanted, source)) => {
-            let node = args.place.node(Some(&args.restarting));
-            let outcome = install(&node, &wanted, &source, &Quiet).await;
-            args.telling.finish(outcome)
+    let node = args.place.node(Some(&args.restarting));
+    let outcome = match (asked(&args), others(&args)) {
+        (Ok((wanted, source)), Ok(others)) if others.is_empty() => {
+            install(&node, &wanted, &source, &Quiet).await
         }
-        Err(error) => args.telling.refuse(Operation::Install, error),
-    }
+        (Err(error), Ok(others)) if others.is_empty() => {
+            Outcome::refused(Operation::Install, error)
+        }
+        (shim, Ok(others)) => {
+            let first = Asked { name: args.naming.name.clone(), shim };
+            let all = std::iter::once(first).chain(others).collect();
+            install_all(&node, all, &Quiet).await
+        }
+        // Whose it is that cannot be read, nobody knows.
+        (_, Err(error)) => Outcome::refused(Operation::Install, error.into()),
+    };
+    args.telling.finish(outcome)
 }
 
 fn asked(args: &Args) -> Result<(Wanted, Source), NodeError> {
@@ -61,11 +73,37 @@ fn asked(args: &Args) -> Result<(Wanted, Source), NodeError> {
         options.add(option)?;
     }
     let wanted = args.naming.wanted(args.handler.as_deref(), options)?;
-    let source = match (&args.assets, &args.fetching.location) {
-        (None, Some(location)) => {
-            Source::Location(Box::new(args.fetching.location(location)?), args.fetching.transport())
-        }
-        (assets, _) => Source::Assets(assets.clone().unwrap_or_default()),
-    };
+    let digest = args.fetching.sha256.as_deref();
+    let source = source(args, args.assets.as_ref(), args.fetching.location.as_deref(), digest)?;
     Ok((wanted, source))
+}
+
+/// The others, each with what is wrong with it: that is no trouble of the rest.
+fn others(args: &Args) -> Result<Vec<Asked>, RequestError> {
+    let other = |text: &String| {
+        let also: Also = text.parse()?;
+        let shim = described(args, &also);
+        Ok(Asked { name: also.name, shim })
+    };
+    args.also.iter().map(other).collect()
+}
+
+fn described(args: &Args, also: &Also) -> Result<(Wanted, Source), NodeError> {
+    let (location, digest) = (also.location.as_deref(), also.sha256.as_deref());
+    Ok((also.wanted()?, source(args, also.assets.as_ref(), location, digest)?))
+}
+
+fn source(
+    args: &Args,
+    assets: Option<&PathBuf>,
+    location: Option<&str>,
+    digest: Option<&str>,
+) -> Result<Source, NodeError> {
+    Ok(match (assets, location) {
+        (None, Some(location)) => {
+            let location = args.fetching.location(location, digest)?;
+            Source::Location(Box::new(location), args.fetching.transport())
+        }
+        (assets, _) => Source::Assets(assets.cloned().unwrap_or_default()),
+    })
 }

@@ -144,6 +144,10 @@ impl Telling {
 }
 
 fn exit(error: &NodeError) -> Exit {
+    // The others are there: whoever tries again tries what is not, alone.
+    if matches!(error, NodeError::InPart { .. }) {
+        return Exit::No;
+    }
     if matches!(error, NodeError::Fetch(fetch) if fetch.is_not_found()) {
         return Exit::NotFound;
     }
@@ -188,6 +192,10 @@ fn draw(report: &Report) -> String {
         if let Some(value) = value {
             row(name, value);
         }
+    }
+    for part in &report.parts {
+        let reason = part.reason.map(|reason| format!("{reason:?}"));
+        row(&part.name, reason.as_deref().unwrap_or("installed"));
     }
     format::table(&["WHAT", "IS"], rows)
 }

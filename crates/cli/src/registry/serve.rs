@@ -4,13 +4,11 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use portolan_registry::layout::GarbageOptions;
 use portolan_registry::server::{Config, GarbageSchedule, ServeError, Server, TlsFiles};
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::exit::{Exit, Failure};
-use crate::format;
+use crate::{context, format};
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -60,10 +58,10 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         ));
     }
     // Before the address is told: whoever reads it may ask us to stop at once.
-    let stop = Stop::listen().map_err(|error| Failure::new(Exit::Transport, error))?;
+    let asked = context::asked_to_end()?;
     let server = Server::bind(config).await.map_err(failure)?;
     format::write(&format!("{}\n", server.local_addr()))?;
-    server.serve(stop.asked()).await.map_err(failure)?;
+    server.serve(asked.cancelled_owned()).await.map_err(failure)?;
     Ok(Exit::Ok)
 }
 
@@ -74,29 +72,6 @@ pub(crate) fn failure(error: ServeError, root: &Path) -> Failure {
         ServeError::Root(_) => {
             let context = format!("serve {}", root.display());
             Failure::new(Exit::Transport, anyhow::Error::new(error).context(context))
-        }
-    }
-}
-
-/// Ctrl-C, or the signal that service managers send.
-struct Stop {
-    interrupt: Signal,
-    terminate: Signal,
-}
-
-impl Stop {
-    fn listen() -> anyhow::Result<Self> {
-        let on = |kind| signal(kind).context("listen for the signals that end a server");
-        Ok(Self {
-            interrupt: on(SignalKind::interrupt())?,
-            terminate: on(SignalKind::terminate())?,
-        })
-    }
-
-    async fn asked(mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::cli::Global;
 use crate::cluster::{Cluster, Flags, created};
 use crate::exit::{Exit, Failure};
 use crate::format::{self, Format};
+use crate::image::wanted;
 
 /// How often `--wait` looks.
 const LOOK: Duration = Duration::from_millis(300);
@@ -51,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long)]
     no_verification: bool,
     /// Look here and now, without a cluster, and print what a controller would record
-    #[arg(long, conflicts_with = "wait")]
+    #[arg(long, conflicts_with_all = ["wait", "kubeconfig", "context"])]
     local: bool,
     /// Wait until it is Ready, or refused
     #[arg(long)]
@@ -82,21 +83,29 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         created::print(&made, args.format, &told)?;
         return Ok(Exit::Ok);
     }
-    let deadline = Instant::now() + Duration::from_secs(args.timeout);
-    while !is_answered(&made) && Instant::now() < deadline {
+    // Held against what went by: somebody may say a limit that no clock reaches.
+    let (began, limit) = (Instant::now(), Duration::from_secs(args.timeout));
+    while !is_answered(&made) && began.elapsed() < limit {
         tokio::time::sleep(LOOK).await;
         made = cluster.get(&cluster.here(), &created::name(&made)).await?;
     }
     if !is_answered(&made) {
-        let name = created::name(&made);
-        format::tell(&format!(
-            "nobody has looked at it for {} s; does a controller serve releases? portolan release show {name} looks again",
-            args.timeout
-        ));
+        format::tell(&not_yet(&made, args.timeout));
     }
     args.format.print(&crate::cluster::tidy(made.clone()), show::table)?;
     tell_why(&made);
     Ok(exit(&made))
+}
+
+/// What is told of one that was waited for in vain.
+fn not_yet(release: &Release, seconds: u64) -> String {
+    let why = match release.status {
+        None => {
+            format!("nobody has looked at it for {seconds} s; does a controller serve releases?")
+        }
+        Some(_) => format!("a controller looks at it, and cannot tell after {seconds} s;"),
+    };
+    format!("{why} portolan release show {} looks again", created::name(release))
 }
 
 /// Whether somebody looked, and came to a yes or a no.
@@ -121,6 +130,7 @@ fn asked_for(args: &Args) -> Result<Release, Failure> {
         };
         name_of(&format!("{last}-{rest}"))
     });
+    args.platforms.iter().for_each(wanted::warn);
     let spec = ReleaseSpec {
         platforms: args.platforms.iter().map(ToString::to_string).collect(),
         policy: args.policy_map.clone().map(|config_map| PolicySource { config_map }),
@@ -130,7 +140,9 @@ fn asked_for(args: &Args) -> Result<Release, Failure> {
         ..ReleaseSpec::new(reference.to_string())
     };
     let mut release = Release::new(&name, spec);
-    release.metadata = ObjectMeta { name: Some(name), ..ObjectMeta::default() };
+    // Without a cluster it is where a policy is told that it is asked from.
+    let namespace = args.cluster.namespace().filter(|_| args.local).map(str::to_owned);
+    release.metadata = ObjectMeta { name: Some(name), namespace, ..ObjectMeta::default() };
     Ok(release)
 }
 
@@ -147,6 +159,15 @@ fn name_of(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_waited_in_vain_is_told_for_whom() {
+        let mut release = Release::new("app", ReleaseSpec::new("r.example/app"));
+        assert!(not_yet(&release, 60).contains("does a controller serve releases?"));
+        release.status = Some(Default::default());
+        let told = not_yet(&release, 60);
+        assert!(told.contains("cannot tell after 60 s") && told.contains("show app"), "{told}");
+    }
 
     #[test]
     fn names_are_such_that_a_cluster_takes_them() {

@@ -10,11 +10,12 @@ use portolan_release::look::{Asked, Policy};
 use portolan_release::policy::Loaded;
 use portolan_release::status::{self, Refusal};
 use portolan_release::{Request, look as look_at};
-use portolan_verify::policy::{self, LoadPolicyError};
+use portolan_verify::policy;
 
 use crate::cli::Global;
 use crate::context;
-use crate::exit::{Exit, Failure};
+use crate::exit::Failure;
+use crate::verify::policy_failure;
 
 /// Looks at the image with the logins of whoever asks, and records what is found.
 pub(super) async fn look(
@@ -33,7 +34,7 @@ pub(super) async fn look(
         request: &request,
         target: &request.target(None),
         policy: loaded.as_ref().map_or(Policy::None, Policy::Is),
-        namespace: None,
+        namespace: release.metadata.namespace.as_deref(),
         now: Timestamp::now(),
     };
     let found = look_at(&place, &asked).await.map_err(Refusal::Look);
@@ -44,10 +45,7 @@ pub(super) async fn look(
 
 fn load(file: &Path) -> Result<Loaded, Failure> {
     let (digest, policy) = policy::load_with_fingerprint(file);
-    let policy = policy.map_err(|error| match error {
-        LoadPolicyError::NotFound { .. } => Failure::new(Exit::NotFound, error),
-        LoadPolicyError::Read { .. } | LoadPolicyError::Content { .. } => Failure::usage(error),
-    })?;
+    let policy = policy.map_err(policy_failure)?;
     let unread = || Failure::usage(anyhow::anyhow!("the policy {} was not read", file.display()));
     let digest = digest.ok_or_else(unread)?;
     Ok(Loaded { name: file.display().to_string(), digest, policy })

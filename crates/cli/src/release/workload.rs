@@ -1,9 +1,10 @@
 //! `portolan release workload NAME --platform P | --host-facts F`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use portolan_agent::spec::WorkloadSpec;
+use portolan_agent::spec::{ImageSpec, WorkloadSpec};
+use portolan_api::release::Release;
 use portolan_core::Platform;
 use portolan_core::platform::HostPlatform;
 use portolan_release::choose::{ChooseError, Chosen, choose};
@@ -14,6 +15,7 @@ use crate::cluster::Flags;
 use crate::compat::hosts;
 use crate::exit::{Exit, Failure};
 use crate::format;
+use crate::image::wanted;
 
 #[derive(Debug, clap::Args)]
 #[command(
@@ -61,7 +63,7 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let release = find(args.name.as_deref(), args.file.as_deref(), &args.cluster).await?;
     let chosen = choose(&release, &host).map_err(|error| {
         let exit = match &error {
-            ChooseError::NoStatus { .. } => Exit::CannotTell,
+            ChooseError::NoStatus { .. } | ChooseError::Stale { .. } => Exit::CannotTell,
             ChooseError::NotReady { .. } => exit(&release),
             ChooseError::NoMatch { .. } => Exit::No,
             ChooseError::Incomplete { .. }
@@ -73,6 +75,11 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     let spec = workload(&chosen, release.metadata.name.as_deref())?;
     // What an agent would refuse is told here.
     spec.check().map_err(|error| Failure::new(Exit::No, error))?;
+    if let Some(note) =
+        args.host_facts.as_deref().and_then(|facts| unasked(&release, &chosen, facts))
+    {
+        format::tell(&note);
+    }
     match args.format {
         Output::Json => format::write(&format::json(&spec)?)?,
         Output::Yaml => format::write(&format::yaml(&spec)?)?,
@@ -82,7 +89,10 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
 
 fn host(args: &Args) -> Result<HostPlatform, Failure> {
     match (&args.platform, &args.host_facts) {
-        (Some(platform), _) => Ok(HostPlatform::named(platform)),
+        (Some(platform), _) => {
+            wanted::warn(platform);
+            Ok(HostPlatform::named(platform))
+        }
         (None, Some(file)) => hosts::recorded(file)?.platform(),
         (None, None) => {
             Err(Failure::usage(anyhow::anyhow!("say for which host: --platform or --host-facts")))
@@ -90,21 +100,24 @@ fn host(args: &Args) -> Result<HostPlatform, Failure> {
     }
 }
 
+/// What facts were not held against: the record says which artifact speaks of the image, and not what is in it. An agent that
+/// asks may refuse what is printed here, where another image of the same Release would have run.
+fn unasked(release: &Release, chosen: &Chosen, facts: &Path) -> Option<String> {
+    let own = chosen.resolved_digest.to_string();
+    let image = release.status.as_ref()?.resolved.iter().find(|image| image.digest == own)?;
+    let artifact = image.compatibility.as_ref()?.digest.as_ref()?;
+    let Chosen { repository, platform, .. } = chosen;
+    Some(format!(
+        "warning: the image for {platform} says what it needs of its host, and this command does not ask whether \
+         {facts} meets it: portolan compat check {repository}@{own} --artifact {artifact} --facts {facts}; \
+         where it does not, agents that check refuse it: name another image's platform with --platform",
+        facts = facts.display()
+    ))
+}
+
 /// The rest is as agents have it where nothing is said.
 fn workload(chosen: &Chosen, release: Option<&str>) -> Result<WorkloadSpec, Failure> {
-    let Platform { os, architecture, variant, .. } = &chosen.platform;
-    let mut image = json!({
-        "repository": chosen.repository,
-        "resolved_digest": chosen.resolved_digest,
-        "os": os,
-        "arch": architecture,
-    });
-    if let Some(index) = &chosen.index_digest {
-        image["index_digest"] = json!(index);
-    }
-    if let Some(variant) = variant {
-        image["variant"] = json!(variant);
-    }
+    let image = ImageSpec::from(chosen);
     let spec = serde_json::from_value(json!({ "image": image, "release": release }));
     spec.context("make the WorkloadSpec").map_err(Failure::usage)
 }

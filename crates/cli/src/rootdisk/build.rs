@@ -13,7 +13,6 @@ use portolan_rootdisk::build::{
 };
 use portolan_rootdisk::fetch::{self, Keep, KeepInLayout, PlaceLayers};
 use portolan_rootdisk::meta::{self, Metadata, MetadataError};
-use tokio_util::sync::CancellationToken;
 
 use super::{limits, progress, size};
 use crate::cli::Global;
@@ -90,8 +89,7 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     })?;
 
     let media_type = resolved.chosen().media_type.clone();
-    let cancel = CancellationToken::new();
-    let interrupt = context::cancel_on_signal(cancel.clone())?;
+    let cancel = context::asked_to_end()?;
     let watch = progress::listener(global.progress, &image.layers, cancel.clone());
     let request = Request { resolved_digest: digest, layers: image.layers.clone(), options };
     let blobs = request.layers.iter().map(|layer| layer.descriptor.clone()).collect();
@@ -103,7 +101,6 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     };
     let built = tokio::task::spawn_blocking(work).await;
     let kept = source.settled().await;
-    interrupt.abort();
     let built =
         built.context("the build panicked").map_err(|e| Failure::new(Exit::CannotTell, e))?;
     let built = built.map_err(failure)?;

@@ -1,13 +1,13 @@
 //! `portolan shim pin FILE`
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use futures_util::StreamExt as _;
 use portolan_core::digest::{Algorithm, Hasher};
-use portolan_registry::durable;
+use portolan_registry::durable::{DurableError, TempFile};
 use portolan_shim::lint::pin::{self, File, Missing};
 
 use crate::build::files;
@@ -60,11 +60,21 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
     if !args.in_place || args.file.as_os_str() == "-" {
         format::write(&pinned.text)?;
     } else if count > 0 {
-        let temp = args.file.with_extension("pin.tmp");
-        durable::replace(&temp, &args.file, pinned.text.as_bytes())
+        write(&args.file, pinned.text.as_bytes())
             .map_err(|error| Failure::new(Exit::Transport, error))?;
     }
     Ok(Exit::Ok)
+}
+
+/// In the place of the file, all or nothing, with the mode it has; where it is a link, in the place of what that leads to.
+fn write(file: &Path, bytes: &[u8]) -> Result<(), DurableError> {
+    let failed = |step| move |error| DurableError::io(step, file, error);
+    let there = file.canonicalize().map_err(failed("follow"))?;
+    let mode = there.metadata().map_err(failed("read the mode of"))?.permissions();
+    let mut temp = TempFile::create(there.parent().unwrap_or(&there))?;
+    temp.write(bytes)?;
+    temp.file().set_permissions(mode).map_err(failed("set the mode of"))?;
+    temp.rename(&there)
 }
 
 /// Every location is downloaded once.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use portolan_api::ResourceExt as _;
 use portolan_api::k8s_openapi::api::core::v1::Node as ClusterNode;
 use portolan_api::shim::Shim;
-use portolan_shim::resolve::{self, Policy, Requirement};
+use portolan_shim::resolve::{self, Admitted, Artifact, Policy, Refusal, Requirement};
 use serde::Serialize;
 
 use super::nodes::{self, Node};
@@ -24,6 +24,12 @@ pub(crate) struct Args {
     /// Nodes, as kubectl prints them in YAML or JSON; else those of the cluster
     #[arg(long, value_name = "FILE")]
     nodes: Option<PathBuf>,
+    /// Whether every artifact needs a digest, as the controller is told: off, warn or enforce
+    #[arg(long, value_name = "HOW", default_value = "warn")]
+    require_digest: Requirement,
+    /// Whether every artifact needs https: off, warn or enforce
+    #[arg(long, value_name = "HOW", default_value = "warn")]
+    require_https: Requirement,
     /// How to print the plan
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -51,17 +57,14 @@ pub(crate) async fn run(args: Args) -> Result<Exit, Failure> {
         Some(file) => nodes::read(file)?,
         None => nodes::list(&args.cluster).await?,
     };
+    let policy = Policy { require_digest: args.require_digest, require_https: args.require_https };
     let rows: Vec<Row> =
-        shims.iter().flat_map(|shim| plan(shim, &nodes, shims.len() > 1)).collect();
-    shims.iter().for_each(|shim| warn(shim, &nodes));
+        shims.iter().flat_map(|shim| plan(shim, &nodes, &policy, shims.len() > 1)).collect();
+    shims.iter().for_each(|shim| warn(shim, &nodes, &policy));
     args.format.print(&rows, |rows| table(rows))?;
     let refused = rows.iter().any(|row| row.error.is_some());
     Ok(if refused { Exit::No } else { Exit::Ok })
 }
-
-/// The controller's own where nobody sets another.
-const POLICY: Policy =
-    Policy { require_digest: Requirement::Warn, require_https: Requirement::Warn };
 
 fn facts(node: &Node) -> resolve::Node<'_> {
     let info = &node.status.node_info;
@@ -73,7 +76,13 @@ fn facts(node: &Node) -> resolve::Node<'_> {
     }
 }
 
-fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
+/// Whether a node would be sent this.
+fn admit(shim: &Shim, artifact: &Artifact, policy: &Policy) -> Result<Admitted, Refusal> {
+    resolve::sound(&shim.spec)?;
+    resolve::admit(artifact, policy)
+}
+
+fn plan(shim: &Shim, nodes: &[Node], policy: &Policy, named: bool) -> Vec<Row> {
     let selected = nodes.iter().filter(|node| shim.spec.selects(&node.metadata.labels));
     let row = |node: &Node| {
         let facts = facts(node);
@@ -81,7 +90,7 @@ fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
         // As the controller does, so that the two cannot disagree. What is refused is still shown as it was found.
         let (location, sha256, error) = match found {
             Err(refusal) => (None, None, Some(refusal.to_string())),
-            Ok(artifact) => match resolve::admit(&artifact, &POLICY) {
+            Ok(artifact) => match admit(shim, &artifact, policy) {
                 Ok(admitted) => (Some(admitted.location), admitted.sha256, None),
                 Err(refusal) => {
                     (Some(artifact.location), artifact.sha256, Some(refusal.to_string()))
@@ -103,16 +112,17 @@ fn plan(shim: &Shim, nodes: &[Node], named: bool) -> Vec<Row> {
 /// The nodes of a cluster that a Shim selects and that get nothing, each with the reason.
 pub(crate) fn lacking(shim: &Shim, nodes: &[ClusterNode]) -> Vec<(String, String)> {
     let nodes: Vec<Node> = nodes.iter().cloned().map(Node::from).collect();
-    let rows = plan(shim, &nodes, false).into_iter();
+    // The controller's own where nobody sets another.
+    let rows = plan(shim, &nodes, &Policy::default(), false).into_iter();
     rows.filter_map(|row| Some((row.node, row.error?))).collect()
 }
 
 /// What a controller would tell of artifacts that nodes get.
-fn warn(shim: &Shim, nodes: &[Node]) {
+fn warn(shim: &Shim, nodes: &[Node], policy: &Policy) {
     let mut told = Vec::new();
     for node in nodes.iter().filter(|node| shim.spec.selects(&node.metadata.labels)) {
         let found = resolve::resolve(&shim.name_any(), &shim.spec, &facts(node));
-        let Ok(admitted) = found.and_then(|artifact| resolve::admit(&artifact, &POLICY)) else {
+        let Ok(admitted) = found.and_then(|artifact| admit(shim, &artifact, policy)) else {
             continue;
         };
         for text in admitted.warnings.iter().map(ToString::to_string) {

@@ -1,5 +1,7 @@
 //! `--boot`: the root disk in a microVM, its console, and how long the program took to its first line.
 
+use std::env::consts::ARCH;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::time::{Duration, Instant};
@@ -39,7 +41,7 @@ pub(crate) struct BootArgs {
     /// Start the root disk in a microVM, show its console and tell the time to the first line
     #[arg(long)]
     pub(super) boot: bool,
-    /// What runs the machine; Firecracker where it is in PATH, else QEMU
+    /// What runs the machine; Firecracker where it is in PATH and /dev/kvm opens, else QEMU
     #[arg(long, value_enum, requires = "boot")]
     vmm: Option<VmmArg>,
     /// The guest's kernel; the newest of /boot where nothing is said
@@ -103,8 +105,9 @@ impl BootArgs {
             (Some(VmmArg::Firecracker), _) => Kind::Firecracker,
             (Some(VmmArg::Qemu), _) => Kind::Qemu,
             (None, true) => config.vmm.kind,
-            (None, false) => Kind::found_in(path.clone()),
+            (None, false) => found(path.clone(), kvm_opens(), ARCH),
         };
+        runs_here(kind, ARCH)?;
         let accel = match self.accel {
             None => config.vmm.accel,
             Some(AccelArg::Auto) => AccelChoice::Auto,
@@ -115,10 +118,10 @@ impl BootArgs {
         // A program that is named is another kind's where that was chosen here.
         let binary = config.vmm.binary.clone().filter(|_| config.vmm.kind == kind);
         if binary.is_none() && !kind.is_in(path) {
-            return Err(no_vmm(kind));
+            return Err(no_vmm(kind, ARCH));
         }
         if (kind == Kind::Firecracker || accel == AccelChoice::Kvm) && !kvm_opens() {
-            return Err(no_kvm(kind));
+            return Err(no_kvm(kind, ARCH));
         }
         let named = GuestConfig {
             kernel: self.kernel.clone().or_else(|| config.guest.kernel.clone()),
@@ -137,27 +140,54 @@ impl BootArgs {
     }
 }
 
+/// Firecracker does nothing without KVM. Where QEMU is not there either, KVM is what is missing.
+fn found(path: Option<OsString>, kvm: bool, architecture: &str) -> Kind {
+    match Kind::found_in(path.clone()) {
+        _ if !Kind::on(architecture).contains(&Kind::Qemu) => Kind::Firecracker,
+        Kind::Firecracker if !kvm && Kind::Qemu.is_in(path) => Kind::Qemu,
+        kind => kind,
+    }
+}
+
+/// Before anything of it is looked for: what cannot run here need not be installed.
+fn runs_here(kind: Kind, architecture: &str) -> Result<(), Failure> {
+    if Kind::on(architecture).contains(&kind) {
+        return Ok(());
+    }
+    let error = anyhow::anyhow!(
+        "QEMU's microvm machine is one of x86-64, and this host is {architecture}; use --vmm firecracker, \
+         which boots here with KVM"
+    );
+    Err(Failure::usage(error))
+}
+
 fn kvm_opens() -> bool {
     std::fs::File::options().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
-fn no_kvm(kind: Kind) -> Failure {
+fn no_kvm(kind: Kind, architecture: &str) -> Failure {
     let instead = match kind {
-        Kind::Firecracker => "use --vmm qemu, which needs none",
-        Kind::Qemu => "use --accel tcg, which needs none",
+        Kind::Firecracker if Kind::on(architecture).contains(&Kind::Qemu) => {
+            "use --vmm qemu, which needs none, or ask for access to it"
+        }
+        Kind::Firecracker => "nothing boots on this architecture without it; ask for access to it",
+        Kind::Qemu => "use --accel tcg, which needs none, or ask for access to it",
     };
-    let error = anyhow::anyhow!(
-        "/dev/kvm is not there or not open to this user; {instead}, or ask for access to it"
-    );
+    let error = anyhow::anyhow!("/dev/kvm is not there or not open to this user; {instead}");
     Failure::new(Exit::NotFound, error)
 }
 
-fn no_vmm(kind: Kind) -> Failure {
+fn no_vmm(kind: Kind, architecture: &str) -> Failure {
     let error = match kind {
-        Kind::Firecracker => anyhow::anyhow!("there is no firecracker in PATH; use --vmm qemu"),
+        Kind::Firecracker if Kind::on(architecture).contains(&Kind::Qemu) => {
+            anyhow::anyhow!("there is no firecracker in PATH; use --vmm qemu")
+        }
+        Kind::Firecracker => anyhow::anyhow!(
+            "there is no firecracker in PATH, and nothing else boots machines on {architecture}; \
+             install it (docs/microvm.md)"
+        ),
         Kind::Qemu => anyhow::anyhow!(
-            "there is neither firecracker nor qemu-system-x86_64 in PATH; install one of them \
-             (Debian: qemu-system-x86)"
+            "there is no qemu-system-x86_64 in PATH; install it (Debian: qemu-system-x86), or firecracker"
         ),
     };
     Failure::new(Exit::NotFound, error)
@@ -201,7 +231,14 @@ pub(super) async fn ourselves(
         }
     };
     let ended = match machine {
-        Ok(machine) => watched(&machine, &mut files, &mut console, cancel).await,
+        Ok(machine) => {
+            let ended = watched(&machine, &mut files, &mut console, cancel).await;
+            if ended.is_err() {
+                // However the watching ended, nothing of it runs on.
+                machine.kill().await.context("end the machine").map_err(local)?;
+            }
+            ended
+        }
         Err(error) => Err(launch_failure(error, &dir)),
     };
     show(&mut files, &mut console)?;
@@ -214,7 +251,7 @@ pub(super) async fn ourselves(
     Ok(done(console.booted(vmm, end), ok))
 }
 
-/// Waits for the end of a machine; whoever is asked to stop ends it first.
+/// Waits for the end of a machine. Whoever is told of a failure, such as being asked to stop, has to end it.
 async fn watched(
     machine: &Machine,
     files: &mut Files,
@@ -225,10 +262,7 @@ async fn watched(
     loop {
         tokio::select! {
             end = &mut ended => return Ok(end),
-            () = cancel.cancelled() => {
-                machine.kill().await.context("end the machine").map_err(local)?;
-                return Err(interrupted());
-            }
+            () = cancel.cancelled() => return Err(interrupted()),
             () = sleep(LOOK) => show(files, console)?,
         }
     }
@@ -288,8 +322,6 @@ pub(super) async fn by_agent(
     screens: &Screens,
 ) -> Result<Done<Ran>, Failure> {
     let (id, spec) = (name(spec)?, workload(spec)?);
-    // One that ended is not started again by itself, and one that was left is not this one.
-    client.delete(&id).await.map_err(agent::failure)?;
     let ran = tokio::select! {
         ran = asked(client, &id, &spec, screens) => ran,
         () = cancel.cancelled() => Err(interrupted()),
@@ -306,6 +338,8 @@ async fn asked(
     spec: &WorkloadSpec,
     screens: &Screens,
 ) -> Result<Done<Ran>, Failure> {
+    // One that ended is not started again by itself, and one that was left is not this one.
+    client.delete(id).await.map_err(agent::failure)?;
     let mut console = Console::new(Instant::now(), screens);
     client.put(id, spec).await.map_err(agent::failure)?;
     let mut text = client.console(id, None, true).await.map_err(agent::failure)?;
@@ -351,4 +385,49 @@ fn name(spec: &ImageSpec) -> Result<InstanceId, Failure> {
     let base: String = last.chars().take(50).collect();
     let named = format!("ship-{base}").trim_end_matches(['-', '_', '.']).parse();
     named.context("the image's name is no name for a machine").map_err(Failure::usage)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn firecracker_is_chosen_only_where_it_can_run_something() {
+        let bin = tempfile::tempdir().unwrap();
+        let path = || Some(bin.path().as_os_str().to_owned());
+        let add = |name: &str| {
+            let file = bin.path().join(name);
+            std::fs::write(&file, "").unwrap();
+            std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        };
+        add("firecracker");
+        let chosen = |kvm, architecture| found(path(), kvm, architecture);
+        assert_eq!(chosen(true, "x86_64"), Kind::Firecracker);
+        assert_eq!(chosen(false, "x86_64"), Kind::Firecracker, "there is nothing else");
+        add("qemu-system-x86_64");
+        assert_eq!(chosen(true, "x86_64"), Kind::Firecracker);
+        assert_eq!(chosen(false, "x86_64"), Kind::Qemu);
+        assert_eq!(chosen(false, "aarch64"), Kind::Firecracker, "it runs no machine of this kind");
+        std::fs::remove_file(bin.path().join("firecracker")).unwrap();
+        assert_eq!(chosen(true, "aarch64"), Kind::Firecracker);
+        assert_eq!(chosen(true, "x86_64"), Kind::Qemu);
+    }
+
+    #[test]
+    fn nobody_is_sent_to_what_his_processor_does_not_run() {
+        let qemu = runs_here(Kind::Qemu, "aarch64").unwrap_err();
+        assert!(qemu.error.to_string().contains("--vmm firecracker"), "{}", qemu.error);
+        for kind in [Kind::Firecracker, Kind::Qemu] {
+            assert!(runs_here(kind, "x86_64").is_ok());
+        }
+        for failure in [no_vmm(Kind::Firecracker, "aarch64"), no_kvm(Kind::Firecracker, "aarch64")]
+        {
+            assert!(!failure.error.to_string().contains("qemu"), "{}", failure.error);
+        }
+        for failure in [no_vmm(Kind::Firecracker, "x86_64"), no_kvm(Kind::Firecracker, "x86_64")] {
+            assert!(failure.error.to_string().contains("--vmm qemu"), "{}", failure.error);
+        }
+    }
 }

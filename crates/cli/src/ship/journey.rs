@@ -1,5 +1,6 @@
 //! Carries out the plan: one stage after the other, each with what the one before it gave.
 
+use std::ffi::OsString;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,7 +21,7 @@ use super::plan::{self, Keeper, Plan, Seen, Stage};
 use super::report::{Report, command, word};
 use super::signer::Signer;
 use super::site::{Site, local};
-use super::stages::{self, Wish};
+use super::stages::{self, Said, Wish};
 use super::{Args, boot, config_failure};
 use crate::cli::Global;
 use crate::exit::{Exit, Failure};
@@ -43,8 +44,7 @@ struct Start<'a> {
 
 pub(super) async fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
     let began = Instant::now();
-    let cancel = CancellationToken::new();
-    let listening = context::cancel_on_signal(cancel.clone())?;
+    let cancel = context::asked_to_end()?;
     let start = until(&cancel, prepare(args, global, cancel.clone())).await?;
     let site = Site::open(&start.config.root).map_err(|failure| advise(failure, &start.config))?;
     let lock = site.lock(&cancel).await?;
@@ -55,12 +55,13 @@ pub(super) async fn run(args: &Args, global: &Global) -> Result<Exit, Failure> {
     report.stages = log.rows;
     report.seconds = began.elapsed().as_secs_f64();
     drop((screens, lock));
-    listening.abort();
-    // Also where it failed: what is there is there.
-    if ended.is_ok() || !report.stages.is_empty() {
-        args.format.print(&report, Report::table)?;
-    }
-    ended
+    // Also where it failed: what is there is there. Why it failed counts more than that it cannot be shown.
+    let shown = match ended.is_ok() || !report.stages.is_empty() {
+        true => args.format.print(&report, Report::table),
+        false => Ok(()),
+    };
+    let exit = ended?;
+    shown.map(|()| exit)
 }
 
 /// Finds out what is there, before anything is done.
@@ -82,7 +83,7 @@ async fn prepare<'a>(
         config.cache.high_water_percent = Percent::new(100);
     }
     if global.registries.is_some() {
-        config.pull.registries.clone_from(&global.registries);
+        config.registries.clone_from(&global.registries);
     }
     if config.root.starts_with(&dir) {
         let error = anyhow::anyhow!(
@@ -176,7 +177,11 @@ async fn to_the_disk(
     }
     let work = stages::verify_both(&image, &signer, &client);
     log.stage(Stage::Verify, until(cancel, work)).await?;
-    let work = stages::check(&image, &client, global);
+    let said = Said {
+        by_directory: start.plan.stages.contains(&Stage::Attach),
+        image: report.layout.as_ref().unwrap_or(&report.image),
+    };
+    let work = stages::check(&image, &said, &client, global);
     let mut met = log.stage(Stage::Check, until(cancel, work)).await?;
     let work = stages::resolve(&mut met, global);
     let selection = log.stage(Stage::Resolve, until(cancel, work)).await?;
@@ -243,13 +248,23 @@ fn next(start: &Start<'_>, site: &Site, report: &Report, booted: bool) -> Vec<St
         start.agent.is_some() || found.is_ok()
     };
     if !booted && can_boot() {
-        let own: Vec<String> = std::env::args().skip(1).map(|one| word(&one)).collect();
-        all.push(format!("{} {} --boot", command(&[]), own.join(" ")));
+        all.extend(again_with("--boot", std::env::args_os()));
     }
     if report.layout.is_some() {
         all.push(command(&["registry", "serve", "--root", &path(&site.registry())]));
     }
     all
+}
+
+/// The same command with a flag more. None where a word is no text, or all that follows is no flag.
+fn again_with(flag: &str, words: impl Iterator<Item = OsString>) -> Option<String> {
+    let own: Vec<String> =
+        words.skip(1).map(|one| one.into_string().ok()).collect::<Option<_>>()?;
+    if own.iter().any(|one| one == "--") {
+        return None;
+    }
+    let own: Vec<String> = own.iter().map(|one| word(one)).collect();
+    Some(format!("{} {} {flag}", command(&[]), own.join(" ")))
 }
 
 /// Adds what can be done where a disk is full.
@@ -271,4 +286,23 @@ fn advise(failure: Failure, config: &Config) -> Failure {
         std::env::temp_dir().display()
     );
     Failure { exit, error: error.context(what) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt as _;
+
+    use super::*;
+
+    #[test]
+    fn what_was_called_is_shown_again_unless_a_shell_could_not_say_it() {
+        let again = |words: &[&[u8]]| {
+            let words = words.iter().map(|word| OsString::from_vec(word.to_vec()));
+            again_with("--boot", words)
+        };
+        let shown = again(&[b"portolan", b"ship", b"my app"]).unwrap();
+        assert!(shown.ends_with(" ship 'my app' --boot"), "{shown}");
+        assert_eq!(again(&[b"portolan", b"ship", b"caf\xe9"]), None, "a name need not be text");
+        assert_eq!(again(&[b"portolan", b"ship", b"--", b"-dir"]), None);
+    }
 }

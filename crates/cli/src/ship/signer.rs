@@ -77,13 +77,16 @@ fn public_half(
             generate::write_public(&beside, &key.public().to_pem())?;
             return Ok(beside);
         }
-        (_, false) => {
-            let error = anyhow::anyhow!(
+        (read, false) => {
+            let what = format!(
                 "{} is not the public half of {}; remove both, and a new pair is made",
                 beside.display(),
                 private.display()
             );
-            return Err(Failure::usage(error));
+            return Err(match read {
+                Ok(_) => Failure::usage(anyhow::anyhow!(what)),
+                Err(Failure { exit, error }) => Failure::new(exit, error.context(what)),
+            });
         }
         // What lies beside a key of somebody's is theirs.
         (_, true) => {}

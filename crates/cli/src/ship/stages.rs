@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use portolan_api::build::{BuildRunStatus, SourceStatus};
+use portolan_api::build::{BuildRunStatus, PlatformState, SourceStatus};
 use portolan_build::assemble::Recipe;
-use portolan_build::engine::{self, Backend, Known, Origin, Request};
+use portolan_build::engine::{self, Backend, Known, MadeOf, Origin, Outcome, Request};
 use portolan_build::names::Outputs;
 use portolan_build::plan::Timestamp;
 use portolan_build::request::progress::State as Shown;
@@ -22,7 +22,7 @@ use portolan_verify::decision::Verdict;
 use portolan_verify::sign::Form;
 
 use super::log::{Done, Screens, short};
-use super::report::Product;
+use super::report::{Product, command};
 use super::signer::Signer;
 use super::site::{Site, local};
 use crate::build::local as builds;
@@ -52,12 +52,13 @@ impl Wish<'_> {
         Request {
             recipe: Recipe { dir: dir.clone(), file, target, args, epoch: 0 },
             platforms: self.platforms.clone(),
+            own: Vec::new(),
             outputs: self.outputs.clone(),
             labels: Default::default(),
             annotations: Default::default(),
             timestamp: Timestamp::Untouched,
             jobs: builds::processors(),
-            origin: Origin::StoredDirectory(dir),
+            origin: Origin::Sent { root: dir, stored: true },
             known: SourceStatus::default(),
             backend: Backend::Auto,
         }
@@ -73,12 +74,9 @@ pub(super) async fn build(
     screens: &Screens,
 ) -> Result<Done<Digest>, Failure> {
     let (request, temp) = (wish.request(), std::env::temp_dir());
-    let made_of = {
-        let (request, temp) = (request.clone(), temp.clone());
-        let work = tokio::task::spawn_blocking(move || engine::made_of(&request, &temp));
-        work.await.context("the source was not read").map_err(local)?.map_err(builds::failure)?
-    };
-    if let Some(known) = site.known(&wish.record).filter(|known| Some(known.made_of) == made_of)
+    let made_of = engine::made_of(&request, &temp).await.map_err(builds::failure)?;
+    let digest = made_of.as_ref().map(MadeOf::digest);
+    if let Some(known) = site.known(&wish.record).filter(|known| Some(known.made_of) == digest)
         && known.stands(&wish.outputs, client).await
     {
         for platform in &wish.platforms {
@@ -90,17 +88,27 @@ pub(super) async fn build(
     let outcome = engine::run(&request, &temp, client, &progress, screens, builds::now).await;
     let outcome = outcome.map_err(builds::failure)?;
     if !outcome.succeeded {
-        let message = outcome.status.conditions.first().map(|c| c.message.clone());
-        let error = anyhow::anyhow!(
-            "{}; name the platforms that it can be built for with --platform",
-            message.unwrap_or_default()
-        );
-        return Err(Failure::new(builds::exit(&outcome), error));
+        return Err(Failure::new(builds::exit(&outcome), anyhow::anyhow!(unbuilt(&outcome))));
     }
-    if let Some(known) = made_of.and_then(|made_of| Known::of(made_of, &outcome.status)) {
+    if let Some(made_of) = made_of
+        && let Some(known) = Known::of(made_of.digest(), &outcome.status)
+        && made_of.still_holds(&request).await
+    {
         site.remember(&wish.record, &known)?;
     }
     done(&outcome.status, false)
+}
+
+/// Why there is no index, and what to try where other platforms would help.
+fn unbuilt(outcome: &Outcome) -> String {
+    let message = outcome.status.conditions.first().map(|one| one.message.clone());
+    let message = message.unwrap_or_default();
+    let rows = outcome.status.output.iter().flat_map(|output| &output.platforms);
+    let some = rows.into_iter().any(|row| row.state == PlatformState::Succeeded);
+    match some || outcome.class.is_none() {
+        true => format!("{message}; name the platforms that it can be built for with --platform"),
+        false => message,
+    }
 }
 
 fn done(status: &BuildRunStatus, existing: bool) -> Result<Done<Digest>, Failure> {
@@ -193,9 +201,35 @@ pub(super) struct Met {
     looked: Looked,
 }
 
+/// Where it is said what an image needs.
+pub(super) struct Said<'a> {
+    /// Whether the directory says it.
+    pub(super) by_directory: bool,
+    /// The image as other commands find it when this one is over.
+    pub(super) image: &'a str,
+}
+
+impl Said<'_> {
+    /// Which artifact counts. One that is not of this directory stays with an image that comes out the same, until somebody
+    /// takes it away.
+    fn by(&self, artifact: &Digest) -> String {
+        let name = artifact.short();
+        match self.by_directory {
+            true => format!("by the artifact {name}"),
+            false => {
+                let remove = command(&["compat", "remove", self.image]);
+                format!(
+                    "by the artifact {name}, which is not of this directory; to drop it: {remove}"
+                )
+            }
+        }
+    }
+}
+
 /// Looks at this host, and asks whether it meets what the best image for it needs.
 pub(super) async fn check(
     image: &Reference,
+    said: &Said<'_>,
     client: &Client,
     global: &Global,
 ) -> Result<Done<Met>, Failure> {
@@ -215,9 +249,14 @@ pub(super) async fn check(
         Ok(needs) => {
             let report = judge(&needs, &machine, &PluginArgs::default(), global).await?;
             let why = report.why().next().unwrap_or_default();
+            let by = said.by(&needs.found.digest);
             match report.verdict {
-                Compatibility::Compatible => format!("this host, {host}, meets what {name} needs"),
-                verdict => format!("this host, {host}, is {} to {name}: {why}", verdict.as_str()),
+                Compatibility::Compatible => {
+                    format!("this host, {host}, meets what {name} needs {by}")
+                }
+                verdict => {
+                    format!("this host, {host}, is {} to {name}: {why}, {by}", verdict.as_str())
+                }
             }
         }
     };
@@ -234,4 +273,34 @@ pub(super) async fn resolve(met: &mut Met, global: &Global) -> Result<Done<Selec
     let result = format!("{name} {}", digest.short());
     let produced = vec![Product { name, digest: digest.to_string(), existing: true }];
     Ok(Done::new(selection, result).with(produced))
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_registry::ErrorClass;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_platforms_are_advised_only_where_they_would_help() {
+        let outcome = |first: &str, class| {
+            Outcome {
+            status: serde_json::from_value(json!({
+                "conditions": [{"type": "Succeeded", "status": "False", "reason": "Failed", "message": "no index"}],
+                "output": {"platforms": [
+                    {"os": "linux", "arch": "amd64", "image": "a", "state": first},
+                    {"os": "linux", "arch": "arm64", "image": "b", "state": "Failed"},
+                ]},
+            }))
+            .unwrap(),
+            succeeded: false,
+            class,
+        }
+        };
+        let advises = |outcome| unbuilt(&outcome).contains("--platform");
+        assert!(advises(outcome("Succeeded", Some(ErrorClass::BadInput))));
+        assert!(advises(outcome("Failed", None)), "the base image has neither");
+        assert!(!advises(outcome("Failed", Some(ErrorClass::Transport))));
+    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use portolan_build::steps::{self, Access, Results, StepError};
-use portolan_core::Reference;
+use portolan_core::{Digest, Reference};
 use portolan_registry::client::Client;
 
 use crate::cli::Global;
@@ -53,6 +53,34 @@ pub(crate) struct Errors {
     result_file_error_reason: Option<PathBuf>,
 }
 
+// What a step makes, where it goes, and who is told. No documentation, as above.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Product {
+    /// Where it goes
+    #[arg(long, value_name = "REF")]
+    image: Reference,
+    /// The file that gets its digest
+    #[arg(long, value_name = "FILE")]
+    result_file_image_digest: Option<PathBuf>,
+    #[command(flatten)]
+    registry: Registry,
+    #[command(flatten)]
+    errors: Errors,
+}
+
+impl Product {
+    async fn client(&self, global: &Global) -> Result<Client, Stopped> {
+        self.registry.client(&self.image, global).await
+    }
+
+    /// The digest, for who asked for it.
+    fn results(&self, digest: &Digest) -> Results {
+        let mut results = Results::default();
+        results.add(self.result_file_image_digest.as_deref(), &digest.to_string());
+        results
+    }
+}
+
 // How a step opens a registry. No documentation, as above.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Registry {
@@ -97,11 +125,11 @@ pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
         Command::Git(args) => finish(&args.errors, git::run(&args)),
         Command::WaitUpload(args) => finish(&args.errors, upload::run(&args)),
         Command::ReceiveUpload(args) => context::work(receive::run(args)),
-        Command::SourcePush(args) => work(&args.errors, source::push(&args, global)),
+        Command::SourcePush(args) => work(&args.product.errors, source::push(&args, global)),
         Command::SourcePull(args) => work(&args.errors, source::pull(&args, global)),
         Command::SourcePrune(args) => work(&Errors::none(), source::prune(&args, global)),
-        Command::ImagePush(args) => work(&args.errors, image::run(&args, global)),
-        Command::IndexAssemble(args) => work(&args.errors, index::run(&args, global)),
+        Command::ImagePush(args) => work(&args.product.errors, image::run(&args, global)),
+        Command::IndexAssemble(args) => work(&args.product.errors, index::run(&args, global)),
         Command::Assemble(args) => work(&args.errors, assemble::run(&args, global)),
     }
 }

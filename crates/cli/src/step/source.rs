@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use portolan_build::steps::{Results, source};
 use portolan_core::{Reference, causes};
 
-use super::{Errors, Registry, Stopped};
+use super::{Errors, Product, Registry, Stopped};
 use crate::cli::Global;
 use crate::format;
 
@@ -14,31 +14,22 @@ use crate::format;
     after_help = "Example:\n  portolan step source-push --image registry.example/app:1-src --source ./app"
 )]
 pub(crate) struct PushArgs {
-    /// Where the artifact goes
-    #[arg(long, value_name = "REF")]
-    image: Reference,
+    #[command(flatten)]
+    pub(super) product: Product,
     /// The directory
     #[arg(long, value_name = "DIR", default_value = "/workspace/source")]
     source: PathBuf,
-    /// The file that gets the artifact's digest
-    #[arg(long, value_name = "FILE")]
-    result_file_image_digest: Option<PathBuf>,
-    #[command(flatten)]
-    registry: Registry,
-    #[command(flatten)]
-    pub(super) errors: Errors,
 }
 
 pub(super) async fn push(args: &PushArgs, global: &Global) -> Result<Results, Stopped> {
-    let client = args.registry.client(&args.image, global).await?;
-    let pushed = source::push(&args.source, &args.image, &client, &super::temp()).await?;
+    let image = &args.product.image;
+    let client = args.product.client(global).await?;
+    let pushed = source::push(&args.source, image, &client, &super::temp()).await?;
     for socket in &pushed.skipped {
         format::tell(&format!("note: the socket {} is not part of the source", socket.display()));
     }
-    format::tell(&format!("{} {}", args.image, pushed.digest));
-    let mut results = Results::default();
-    results.add(args.result_file_image_digest.as_deref(), &pushed.digest.to_string());
-    Ok(results)
+    format::tell(&format!("{image} {}", pushed.digest));
+    Ok(args.product.results(&pushed.digest))
 }
 
 #[derive(Debug, clap::Args)]

@@ -40,10 +40,15 @@ pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
 
 /// A policy, and what it names.
 fn load_policy(file: &Path) -> Result<Policy, Failure> {
-    policy::load(file).map_err(|error| match error {
+    policy::load(file).map_err(policy_failure)
+}
+
+/// A policy that cannot be had.
+pub(crate) fn policy_failure(error: LoadPolicyError) -> Failure {
+    match error {
         LoadPolicyError::NotFound { .. } => Failure::new(Exit::NotFound, error),
         LoadPolicyError::Read { .. } | LoadPolicyError::Content { .. } => Failure::usage(error),
-    })
+    }
 }
 
 /// What this machine is, for what is not said otherwise.

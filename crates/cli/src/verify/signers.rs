@@ -107,6 +107,7 @@ impl SignerArgs {
                 true => LogPolicy::Require(self.root()?),
                 false => LogPolicy::Ignore,
             };
+            log.fits(&key).map_err(Failure::usage)?;
             signers.push(by_key(file.display().to_string(), key, log));
         }
         let identity = either(&self.certificate_identity, &self.certificate_identity_regexp)?;

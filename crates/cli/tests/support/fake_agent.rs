@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixListener;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{Said, portolan};
 
-/// What is answered to `METHOD path`: status and body.
+/// What is answered to `METHOD path`: status and body. To the status 0 nothing is, ever.
 pub(crate) type Answers = BTreeMap<&'static str, (u16, Value)>;
 
 /// An agent's socket that answers from a table and keeps what it was asked.
@@ -27,9 +27,10 @@ impl Fake {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&asked);
         std::thread::spawn(move || {
+            let mut silent = Vec::new();
             for stream in listener.incoming() {
                 let Ok(stream) = stream else { return };
-                answer(stream, &answers, &kept);
+                silent.extend(answer(stream, &answers, &kept));
             }
         });
         Self { dir, asked }
@@ -49,10 +50,10 @@ impl Fake {
 }
 
 fn answer(
-    mut stream: std::os::unix::net::UnixStream,
+    mut stream: UnixStream,
     answers: &Answers,
     asked: &Mutex<Vec<(String, Value)>>,
-) {
+) -> Option<UnixStream> {
     let mut reader = BufReader::new(stream.try_clone().unwrap());
     let mut line = String::new();
     reader.read_line(&mut line).unwrap();
@@ -76,11 +77,15 @@ fn answer(
     // A console is a text and not JSON.
     let text = answer.as_str().map_or_else(|| answer.to_string(), str::to_owned);
     asked.lock().unwrap().push((call, serde_json::from_slice(&body).unwrap_or(Value::Null)));
+    if *status == 0 {
+        return Some(stream);
+    }
     let _ = write!(
         stream,
         "HTTP/1.1 {status} X\r\ncontent-length: {}\r\nconnection: close\r\n\r\n{text}",
         text.len()
     );
+    None
 }
 
 pub(crate) fn run(socket: &Path, home: &Path, args: &[&str]) -> Said {

@@ -60,10 +60,37 @@ impl Said {
     pub(crate) fn json(self) -> serde_json::Value {
         serde_json::from_str(&self.ok()).expect("JSON")
     }
+
+    /// What stdout says, however it went.
+    #[track_caller]
+    pub(crate) fn answer(&self) -> serde_json::Value {
+        serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {} {}", self.out, self.err))
+    }
 }
 
 pub(crate) fn run(home: &Path, args: &[&str]) -> Said {
     portolan(home).args(args).output().expect("portolan runs").into()
+}
+
+/// The same with the password of keys.
+pub(crate) fn with_password(home: &Path, args: &[&str], password: &str) -> Said {
+    let mut command = portolan(home);
+    command.args(args).env("COSIGN_PASSWORD", password).output().expect("portolan runs").into()
+}
+
+/// Makes a pair of keys of this name in the home; their password is `secret`.
+pub(crate) fn generate(home: &Path, name: &str) -> Said {
+    let prefix = home.join(name).display().to_string();
+    with_password(home, &["key", "generate", "--output", &prefix], "secret")
+}
+
+/// A home, and a registry with the checked-in image in it.
+pub(crate) fn stocked() -> (tempfile::TempDir, Server, String) {
+    let home = tempfile::tempdir().expect("a folder");
+    let server = Server::start(home.path(), &home.path().join("data"), &[]);
+    let image = format!("{}/team/hello:1", server.address);
+    run(home.path(), &["image", "copy", HELLO, &image]).ok();
+    (home, server, image)
 }
 
 /// `portolan registry serve`, ended when dropped.

@@ -40,7 +40,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
         findings.push(missing(
             CHECK,
             found,
-            "portolan install --components …, where they are wanted",
+            "portolan install --components …, old and new, where they are wanted",
         ));
     }
     findings
@@ -130,7 +130,8 @@ mod tests {
         let schema = |one: &mut Value| {
             one["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"].take()
         };
-        let cases: [(Box<dyn Fn(&mut Value)>, &str); 4] = [
+        type Change = Box<dyn Fn(&mut Value)>;
+        let cases: [(Change, &str); 4] = [
             (Box::new(|one: &mut Value| one["status"]["conditions"] = json!([])), "not taken"),
             (
                 Box::new(|one: &mut Value| {

@@ -2,13 +2,16 @@
 
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
-use portolan_api::k8s_openapi::api::authorization::v1::SelfSubjectAccessReview;
+use portolan_api::k8s_openapi::api::authorization::v1::{
+    SelfSubjectAccessReview, SubjectAccessReview,
+};
 use portolan_core::causes;
 use serde_json::{Value, json};
 
 use super::finding::{Finding, missing, unknown};
 use crate::cluster::{Cluster, Flags};
 
+mod agents;
 mod definitions;
 mod nodes;
 mod others;
@@ -40,10 +43,6 @@ impl Asked {
             Self::Failed(why) => Err(unknown(check, why, "ask again when the cluster answers")),
         }
     }
-
-    fn is_known(&self) -> bool {
-        !matches!(self, Self::NoKind)
-    }
 }
 
 /// Everything that is looked at.
@@ -57,6 +56,11 @@ pub(super) struct Facts {
     pub(super) tasks: Asked,
     pub(super) providers: Asked,
     pub(super) webhooks: Asked,
+    pub(super) daemon_sets: Asked,
+    /// Bindings of admission policies.
+    pub(super) policies: Asked,
+    /// What agents may do; none where there are none, or that was not answered.
+    pub(super) agent_rights: Vec<(agents::Need, Option<bool>)>,
     /// What whoever runs this may do; none where that was not answered.
     pub(super) rights: Vec<(rights::Right, Option<bool>)>,
     pub(super) now: Timestamp,
@@ -85,7 +89,7 @@ async fn gather(cluster: &Cluster) -> Result<Facts, String> {
     // First, and alone: a cluster that does not answer is waited for once.
     let version = cluster.ask("ask for its version", cluster.client.apiserver_version()).await;
     let version = version.map_err(|failure| causes::chain(&*failure.error))?;
-    let kinds: [(&str, &str, &str, &str, Option<u32>); 7] = [
+    let kinds: [(&str, &str, &str, &str, Option<u32>); 9] = [
         (
             "apiextensions.k8s.io",
             "v1",
@@ -106,6 +110,14 @@ async fn gather(cluster: &Cluster) -> Result<Facts, String> {
             "validatingwebhookconfigurations",
             None,
         ),
+        ("apps", "v1", "DaemonSet", "daemonsets", None),
+        (
+            "admissionregistration.k8s.io",
+            "v1",
+            "ValidatingAdmissionPolicyBinding",
+            "validatingadmissionpolicybindings",
+            None,
+        ),
     ];
     let mut answers = Vec::with_capacity(kinds.len());
     for (group, version, kind, plural, limit) in kinds {
@@ -117,10 +129,11 @@ async fn gather(cluster: &Cluster) -> Result<Facts, String> {
     for right in rights::RIGHTS {
         rights.push((*right, may(cluster, right).await));
     }
-    let answers: [Asked; 7] =
+    let answers: [Asked; 9] =
         answers.try_into().map_err(|_: Vec<Asked>| "an answer is missing".to_owned())?;
-    let [definitions, deployments, nodes, shims, tasks, providers, webhooks] = answers;
-    Ok(Facts {
+    let [definitions, deployments, nodes, shims, tasks, providers, webhooks, daemon_sets, policies] =
+        answers;
+    let mut facts = Facts {
         version: version.git_version,
         definitions,
         deployments,
@@ -129,9 +142,19 @@ async fn gather(cluster: &Cluster) -> Result<Facts, String> {
         tasks,
         providers,
         webhooks,
+        daemon_sets,
+        policies,
+        agent_rights: Vec::new(),
         rights,
         now: Timestamp::now(),
-    })
+    };
+    let namespace = agents::ours(&facts).map(|set| text(set, "/metadata/namespace").to_owned());
+    if let Some(namespace) = namespace {
+        for need in agents::NEEDS {
+            facts.agent_rights.push((need, may_agents(cluster, &namespace, &need).await));
+        }
+    }
+    Ok(facts)
 }
 
 async fn list(cluster: &Cluster, resource: &ApiResource, limit: Option<u32>) -> Asked {
@@ -164,6 +187,27 @@ async fn may(cluster: &Cluster, right: &rights::Right) -> Option<bool> {
     Some(answer.status?.allowed)
 }
 
+async fn may_agents(cluster: &Cluster, namespace: &str, need: &agents::Need) -> Option<bool> {
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "metadata": {},
+        "spec": {
+            "user": format!("system:serviceaccount:{namespace}:portolan-agent"),
+            "groups": [
+                "system:authenticated", "system:serviceaccounts",
+                format!("system:serviceaccounts:{namespace}"),
+            ],
+            "resourceAttributes": {
+                "verb": need.verb, "group": need.group, "resource": need.resource,
+                "subresource": need.subresource,
+            },
+        },
+    });
+    let review: SubjectAccessReview = serde_json::from_value(review).ok()?;
+    let api: Api<SubjectAccessReview> = Api::all(cluster.client.clone());
+    let answer = cluster.within(api.create(&PostParams::default(), &review)).await.ok()?.ok()?;
+    Some(answer.status?.allowed)
+}
+
 /// What all of it means.
 pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![reach::check(facts)];
@@ -172,6 +216,7 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     findings.extend(programs::check(facts));
     findings.extend(trust::check(facts));
     findings.extend(nodes::check(facts));
+    findings.extend(agents::check(facts));
     findings.push(rights::check(facts));
     findings
 }
@@ -197,6 +242,9 @@ pub(super) fn facts() -> Facts {
         tasks: Asked::NoKind,
         providers: Asked::NoKind,
         webhooks: Asked::Is(vec![]),
+        daemon_sets: Asked::Is(vec![]),
+        policies: Asked::Is(vec![]),
+        agent_rights: vec![],
         rights: vec![],
         now: Timestamp::UNIX_EPOCH,
     }

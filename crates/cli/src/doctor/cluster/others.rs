@@ -1,16 +1,23 @@
 //! What Portolan stands on, and who does the same work already.
 
-use serde_json::Value;
+use portolan_api::k8s_openapi::api::apps::v1::Deployment;
+use portolan_api::upstream::{is_class_manager, is_shipwright, runs};
 
 use super::super::finding::{Finding, missing, ok, wrong};
-use super::{Facts, each, programs, text};
+use super::{Asked, Facts, programs, text};
+
+/// Who does the same work: how it is known, what it is called, what it serves, and what to read.
+type Rival = (fn(&Deployment) -> bool, &'static str, &'static str, &'static str);
 
 pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let served = programs::served(facts);
     let serves = |word: &str| served.iter().any(|one| one == word);
     let mut findings = vec![tekton(facts, serves("builds")), gatekeeper(facts)];
-    let deployments = facts.deployments.items("others").unwrap_or_default();
-    let rivals: [(fn(&Value) -> bool, &str, &str, &str); 2] = [
+    // Where they may not be listed, `programs` says so.
+    let deployments = facts.deployments.items("others").unwrap_or_default().iter();
+    let deployments: Vec<Deployment> =
+        deployments.filter_map(|one| serde_json::from_value(one.clone()).ok()).collect();
+    let rivals: [Rival; 2] = [
         (
             is_shipwright,
             "Shipwright's own build controller",
@@ -25,11 +32,11 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
         ),
     ];
     for (is_theirs, what, word, guide) in rivals {
-        let running = deployments.iter().find(|one| one["spec"]["replicas"] != 0 && is_theirs(one));
-        let Some(running) = running else { continue };
-        let place =
-            format!("{}/{}", text(running, "/metadata/namespace"), text(running, "/metadata/name"));
-        let found = format!("{what} runs: {place}");
+        let running = deployments.iter().find(|one| is_theirs(one) && runs(one));
+        let Some(running) = running.map(|one| &one.metadata) else { continue };
+        let [namespace, name] =
+            [&running.namespace, &running.name].map(|one| one.as_deref().unwrap_or_default());
+        let found = format!("{what} runs: {namespace}/{name}");
         findings.push(match serves(word) {
             true => wrong("others", format!("{found}, and ours waits for it to end"), guide),
             false => missing("others", found, format!("leave {word} to it, or see {guide}")),
@@ -41,54 +48,47 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
 fn tekton(facts: &Facts, needed: bool) -> Finding {
     const CHECK: &str = "tekton";
     let found = "Tekton Pipelines are not installed";
-    match (facts.tasks.is_known(), needed) {
-        (true, _) => ok(CHECK, "TaskRuns are known"),
-        (false, true) => wrong(
+    match (&facts.tasks, facts.tasks.items(CHECK), needed) {
+        (_, Err(finding), _) => finding,
+        (Asked::NoKind, Ok(_), true) => wrong(
             CHECK,
             format!("{found}, and builds need them"),
             "install Tekton Pipelines, 1.15 or newer",
         ),
-        (false, false) => missing(CHECK, found, "install them where builds are wanted"),
+        (Asked::NoKind, Ok(_), false) => {
+            missing(CHECK, found, "install them where builds are wanted")
+        }
+        (_, Ok(_), _) => ok(CHECK, "TaskRuns are known"),
     }
 }
 
 fn gatekeeper(facts: &Facts) -> Finding {
     const CHECK: &str = "gatekeeper";
-    let webhooks = facts.webhooks.items(CHECK).unwrap_or_default();
-    let own = webhooks.iter().any(|one| text(one, "/metadata/name") == "portolan-verifier");
-    match (facts.providers.is_known(), own, programs::has_verifier(facts)) {
-        (true, ..) => ok(CHECK, "Providers are known"),
-        (false, true, _) => {
+    let is_ours = |one| text(one, "/metadata/name") == "portolan-verifier";
+    let own = facts.webhooks.items(CHECK).map(|all| all.iter().any(is_ours));
+    match (&facts.providers, facts.providers.items(CHECK), own, programs::has_verifier(facts)) {
+        (_, Err(finding), ..) => finding,
+        (Asked::NoKind, Ok(_), Ok(true), _) => {
             ok(CHECK, "it is not installed; the API server asks the verifier itself")
         }
-        (false, false, true) => wrong(
+        // Whether the API server asks cannot be told, so neither can whether nobody does.
+        (Asked::NoKind, Ok(_), Err(finding), true) => finding,
+        (Asked::NoKind, Ok(_), Ok(false), true) => wrong(
             CHECK,
             "it is not installed, so nobody asks the verifier",
             "install Gatekeeper (docs/gatekeeper.md), or portolan install --gate webhook",
         ),
-        (false, false, false) => {
+        (Asked::NoKind, Ok(_), _, false) => {
             missing(CHECK, "it is not installed", "install it where images are to be verified")
         }
+        (_, Ok(_), ..) => ok(CHECK, "Providers are known"),
     }
-}
-
-fn is_shipwright(deployment: &Value) -> bool {
-    text(deployment, "/metadata/name") == "shipwright-build-controller"
-}
-
-/// Its Deployment is called as its release is, so by its label or its image.
-fn is_class_manager(deployment: &Value) -> bool {
-    const NAME: &str = "runtime-class-manager";
-    deployment["metadata"]["labels"]["app.kubernetes.io/name"] == NAME
-        || each(deployment, "/spec/template/spec/containers")
-            .any(|one| text(one, "/image").contains(NAME))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
-    use super::super::Asked;
     use super::*;
     use crate::doctor::finding::State;
 
@@ -110,6 +110,25 @@ mod tests {
         assert!(needed.iter().all(|one| one.state == State::Wrong), "{needed:?}");
         let there = Facts { tasks: Asked::Is(vec![]), providers: Asked::Is(vec![]), ..facts };
         assert!(check(&there).iter().all(|one| one.state == State::Ok));
+    }
+
+    #[test]
+    fn what_may_not_be_asked_is_not_told_to_be_there() {
+        let denied = || Asked::Denied("no".to_owned());
+        let states = |facts: &Facts| {
+            check(facts).into_iter().map(|one| (one.check, one.state)).collect::<Vec<_>>()
+        };
+        let facts = Facts {
+            tasks: denied(),
+            providers: Asked::Failed("no answer".to_owned()),
+            ..super::super::facts()
+        };
+        let unknown = [("tekton", State::Unknown), ("gatekeeper", State::Unknown)];
+        assert_eq!(states(&facts), unknown);
+        // Without Gatekeeper the API server may ask the verifier by a webhook that we may not see.
+        let deployments = Asked::Is(vec![ours()]);
+        let facts = Facts { webhooks: denied(), deployments, ..super::super::facts() };
+        assert_eq!(states(&facts)[1], ("gatekeeper", State::Unknown));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use portolan_api::install::{PART_OF, VERSION_LABEL};
 use serde_json::Value;
 
 use super::super::finding::{Finding, missing, ok, wrong};
-use super::{Facts, each, text};
+use super::{Facts, agents, each, text};
 
 const CHECK: &str = "programs";
 const OURS: &str = env!("CARGO_PKG_VERSION");
@@ -36,6 +36,9 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
         return vec![finding];
     }
     let ours = ours(facts);
+    if ours.is_empty() && agents::ours(facts).is_some() {
+        return Vec::new();
+    }
     if ours.is_empty() {
         let advice = "portolan install | kubectl apply --server-side -f - (docs/install.md)";
         return vec![missing(CHECK, "Portolan is not installed in this cluster", advice)];
@@ -48,8 +51,7 @@ fn judge(deployment: &Value) -> Finding {
         (text(deployment, "/metadata/name"), text(deployment, "/metadata/namespace"));
     let number = |pointer: &str| deployment.pointer(pointer).and_then(Value::as_u64).unwrap_or(0);
     let (wanted, ready) = (number("/spec/replicas"), number("/status/readyReplicas"));
-    let version =
-        text(deployment, &format!("/metadata/labels/{}", VERSION_LABEL.replace('/', "~1")));
+    let (version, other) = version(deployment);
     let found = format!("{namespace}/{name} {version}: {ready} of {wanted} ready");
     if wanted == 0 {
         return missing(
@@ -71,11 +73,18 @@ fn judge(deployment: &Value) -> Finding {
         let advice = format!("kubectl -n {namespace} get pods -l app.kubernetes.io/name={name}");
         return wrong(CHECK, found, advice);
     }
-    if !version.is_empty() && version != OURS {
+    other.unwrap_or_else(|| ok(CHECK, found))
+}
+
+/// Which Portolan installed a program; and what is to be said where it is another than this one.
+pub(super) fn version(workload: &Value) -> (&str, Option<Finding>) {
+    let version = text(workload, &format!("/metadata/labels/{}", VERSION_LABEL.replace('/', "~1")));
+    let other = (!version.is_empty() && version != OURS).then(|| {
         let advice = "portolan install --upgrade with the newer of the two, or use that portolan";
-        return missing(CHECK, format!("{found}; this portolan is {OURS}"), advice);
-    }
-    ok(CHECK, found)
+        let name = text(workload, "/metadata/name");
+        missing(CHECK, format!("{name} is {version}; this portolan is {OURS}"), advice)
+    });
+    (version, other)
 }
 
 #[cfg(test)]

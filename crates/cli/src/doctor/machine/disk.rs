@@ -33,7 +33,9 @@ fn room(path: &Path) -> Result<(u64, u64), String> {
     let there = path.ancestors().find(|path| path.exists());
     let there = there.ok_or("no folder of its path is there")?;
     let stat = rustix::fs::statvfs(there).map_err(|error| error.to_string())?;
-    Ok((stat.f_bavail * stat.f_frsize, stat.f_blocks * stat.f_frsize))
+    // A file system of somebody's own may say any number.
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.f_frsize);
+    Ok((bytes(stat.f_bavail), bytes(stat.f_blocks)))
 }
 
 pub(in super::super) fn check(disk: &Disk) -> Finding {

@@ -2,11 +2,13 @@
 
 use std::path::Path;
 
+use portolan_registry::durable;
+
 use super::super::finding::{Finding, missing, ok, wrong};
 
 const DIR: &str = "proc/sys/fs/binfmt_misc";
 /// Longer than anything the kernel says of a handler.
-const MAX_BYTES: usize = 64 * 1024;
+const MAX_BYTES: u64 = 64 * 1024;
 
 /// One that the kernel was told of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,9 +33,9 @@ pub(in super::super) fn gather(root: &Path) -> Facts {
     let mut handlers: Vec<_> = listed
         .filter_map(|entry| {
             let name = entry.file_name().to_string_lossy().into_owned();
-            let text =
-                std::fs::read_to_string(entry.path()).ok().filter(|text| text.len() < MAX_BYTES)?;
-            let mut handler = read(name, &text)?;
+            // With --host it is another machine's folder, with whatever is there under such a name.
+            let bytes = durable::read_bounded(&entry.path(), MAX_BYTES).ok().flatten()?;
+            let mut handler = read(name, &String::from_utf8(bytes).ok()?)?;
             let file = handler.interpreter.trim_start_matches('/').to_owned();
             handler.there = root.join(file).exists();
             Some(handler)
@@ -130,6 +132,14 @@ mod tests {
             assert_eq!((found.len(), found[0].state), (1, state), "{text}: {found:?}");
             assert!(found[0].found.contains(word), "{found:?}");
         }
+        // Nobody waits for who writes into a pipe.
+        let piped = tempfile::tempdir().unwrap();
+        let dir = piped.path().join(DIR);
+        std::fs::create_dir_all(&dir).unwrap();
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        let (at, kind) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
+        rustix::fs::mknodat(at, dir.join("qemu-aarch64"), kind, mode, 0).unwrap();
+        assert!(gather(piped.path()).handlers.is_empty());
         let empty = tempfile::tempdir().unwrap();
         assert!(check(&gather(empty.path()))[0].found.contains("not mounted"));
     }

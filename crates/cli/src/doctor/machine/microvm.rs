@@ -1,6 +1,9 @@
 //! What microVMs need: KVM, a program that runs them, a kernel.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+use portolan_agent::guest::find;
+use portolan_agent::vmm::Kind;
 
 use super::super::finding::{Finding, missing, ok, wrong};
 
@@ -17,12 +20,14 @@ pub(in super::super) struct Facts {
     pub(super) kvm: Kvm,
     /// Names of the programs that were found.
     pub(super) programs: Vec<&'static str>,
+    /// What could be there, on this processor.
+    pub(super) could: &'static [Kind],
     /// Files that look like kernels.
     pub(super) kernels: Vec<String>,
+    /// The first program of every guest; or why there is none.
+    pub(super) init: Result<PathBuf, String>,
 }
 
-/// Programs that the agent knows to run.
-const PROGRAMS: [&str; 3] = ["firecracker", "qemu-system-x86_64", "qemu-system-aarch64"];
 /// Where programs are, on every machine that we know.
 const FOLDERS: [&str; 5] = ["usr/local/bin", "usr/bin", "bin", "usr/local/sbin", "opt/bin"];
 
@@ -38,7 +43,19 @@ pub(in super::super) fn gather(root: &Path) -> Facts {
     let names = listed.map(|entry| entry.file_name().to_string_lossy().into_owned());
     let mut kernels: Vec<_> = names.filter(|name| name.starts_with("vmlinu")).collect();
     kernels.sort();
-    Facts { kvm, programs: PROGRAMS.into_iter().filter(|name| there(name)).collect(), kernels }
+    let could = Kind::on(std::env::consts::ARCH);
+    let programs = could.iter().map(|kind| kind.program()).filter(|name| there(name)).collect();
+    Facts { kvm, programs, could, kernels, init: init(root) }
+}
+
+/// Where programs are, or beside this one, which is where `ship --boot` takes it from.
+fn init(root: &Path) -> Result<PathBuf, String> {
+    let mut installed = FOLDERS.iter().map(|folder| root.join(folder).join("portolan-init"));
+    if let Some(path) = installed.find(|path| path.is_file()) {
+        return Ok(path);
+    }
+    let own = std::env::current_exe().map_err(|error| error.to_string())?;
+    find::init(&own).map_err(|error| error.to_string())
 }
 
 pub(in super::super) fn check(facts: &Facts) -> Vec<Finding> {
@@ -60,8 +77,11 @@ pub(in super::super) fn check(facts: &Facts) -> Vec<Finding> {
     let program = match facts.programs.as_slice() {
         [] => missing(
             "vmm",
-            "neither firecracker nor qemu is installed",
-            "install one of them to run microVMs (docs/microvm.md)",
+            format!("there is no {}", names(facts.could).join(" and no ")),
+            format!(
+                "install {} to run microVMs (docs/microvm.md)",
+                names(facts.could).join(" or ")
+            ),
         ),
         found => ok("vmm", found.join(", ")),
     };
@@ -75,7 +95,22 @@ pub(in super::super) fn check(facts: &Facts) -> Vec<Finding> {
             ok("guest kernel", format!("/boot/{newest}; guest.kernel says which is used"))
         }
     };
-    vec![kvm, program, kernel]
+    let init = match &facts.init {
+        Ok(path) => ok(
+            "portolan-init",
+            format!("{}; an agent takes the one that guest.init names", path.display()),
+        ),
+        Err(why) => missing(
+            "portolan-init",
+            why.clone(),
+            "without it no guest boots; agents are told of it by guest.init (docs/microvm.md)",
+        ),
+    };
+    vec![kvm, program, kernel, init]
+}
+
+fn names(kinds: &[Kind]) -> Vec<&'static str> {
+    kinds.iter().map(|kind| kind.program()).collect()
 }
 
 #[cfg(test)]
@@ -88,18 +123,38 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let states =
             |root: &Path| check(&gather(root)).iter().map(|one| one.state).collect::<Vec<_>>();
-        assert_eq!(states(root.path()), [State::Missing; 3]);
-        for file in ["dev/kvm", "usr/bin/qemu-system-x86_64", "boot/vmlinuz-6.1.0"] {
+        // Whether there is an init beside this very program is not the machine's doing.
+        assert_eq!(states(root.path())[..3], [State::Missing; 3]);
+        for file in
+            ["dev/kvm", "usr/bin/firecracker", "boot/vmlinuz-6.1.0", "usr/bin/portolan-init"]
+        {
             let file = root.path().join(file);
             std::fs::create_dir_all(file.parent().unwrap()).unwrap();
             std::fs::write(file, "").unwrap();
         }
-        assert_eq!(states(root.path()), [State::Ok; 3]);
+        assert_eq!(states(root.path()), [State::Ok; 4]);
     }
 
     #[test]
     fn a_device_of_somebody_else_is_wrong() {
-        let facts = Facts { kvm: Kvm::Denied, programs: vec![], kernels: vec![] };
+        let facts = facts("x86_64");
         assert_eq!(check(&facts)[0].state, State::Wrong);
+    }
+
+    fn facts(architecture: &str) -> Facts {
+        let (programs, kernels) = (vec![], vec![]);
+        let could = Kind::on(architecture);
+        Facts { kvm: Kvm::Denied, programs, could, kernels, init: Err("none".to_owned()) }
+    }
+
+    #[test]
+    fn only_what_an_agent_runs_on_this_processor_is_advised() {
+        for (architecture, qemu) in [("x86_64", true), ("aarch64", false)] {
+            let findings = check(&facts(architecture));
+            let advice = findings[1].advice.clone().unwrap();
+            assert!(advice.contains("firecracker"), "{advice}");
+            assert_eq!(advice.contains("qemu"), qemu, "{advice}");
+            assert_eq!((findings[3].check, findings[3].state), ("portolan-init", State::Missing));
+        }
     }
 }
