@@ -8,7 +8,55 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use serde_json::Value;
 
-use crate::{Running, portolan_agent, wait_for};
+use crate::{Running, portolan_agent, portolan_init, tool, wait_for};
+
+/// The configuration of an agent that boots machines with QEMU and the testbed's kernel. `accel` is `auto` (KVM where a
+/// guest boots on it, which is tried for ten seconds, else software emulation), `kvm` or `tcg`.
+///
+/// # Panics
+/// When the testbed has no kernel or no QEMU.
+pub fn machine_config(accel: &str) -> String {
+    let kernel = tool("guest-kernel");
+    // Software emulation on a busy machine takes a while.
+    format!(
+        "[cache]\ntarget_percent = 100\nhigh_water_percent = 100\n\
+         [guest]\nkernel = {:?}\nmodules_dir = {:?}\ninit = {:?}\n\
+         [vmm]\nkind = \"qemu\"\nbinary = {:?}\naccel = \"{accel}\"\n\
+         boot_timeout = \"180s\"\nkvm_probe_timeout = \"10s\"\nstop_timeout = \"60s\"\n",
+        kernel.join("vmlinuz"),
+        kernel.join("modules"),
+        portolan_init(),
+        tool("qemu-system-x86_64"),
+    )
+}
+
+/// An agent's folder. Machines outlive their agent, so a test that fails must end its own.
+#[derive(Debug)]
+pub struct AgentRoot(pub PathBuf);
+
+impl Drop for AgentRoot {
+    fn drop(&mut self) {
+        for instance in std::fs::read_dir(self.0.join("instances")).into_iter().flatten().flatten()
+        {
+            let report = std::fs::read(instance.path().join("running.json")).unwrap_or_default();
+            let report: Value = serde_json::from_slice(&report).unwrap_or_default();
+            for who in ["vmm", "shim"] {
+                let pid = report[who]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
+                if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
+                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+                }
+            }
+        }
+    }
+}
+
+impl std::ops::Deref for AgentRoot {
+    type Target = Path;
+
+    fn deref(&self) -> &Path {
+        &self.0
+    }
+}
 
 /// `portolan-agent` on a folder of its own.
 #[derive(Debug)]
@@ -63,6 +111,15 @@ impl Agent {
         let answer = self.request("GET", path, None)?;
         anyhow::ensure!(answer.status == 200, "GET {path}: {answer:?}");
         answer.json()
+    }
+
+    /// The instance, once it is in this phase; software emulation takes a while on a busy machine.
+    pub fn reaches(&self, id: &str, phase: &str) -> Result<Value> {
+        wait_for(&format!("{id} to be {phase}"), Duration::from_secs(240), || {
+            let status = self.get(&format!("/v1/instances/{id}"))?;
+            anyhow::ensure!(status["phase"] == phase, "{status}\n{}", self.log());
+            Ok(status)
+        })
     }
 
     /// What it has printed so far.

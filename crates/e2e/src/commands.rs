@@ -64,3 +64,11 @@ pub fn digest(reference: &str) -> String {
     let inspected = json(&ours(&["image", "inspect", reference, "-o", "json"]));
     inspected["digest"].as_str().expect("a digest").to_owned()
 }
+
+/// The digest that a host of this platform runs.
+#[track_caller]
+pub fn resolved(reference: &str, platform: &str) -> String {
+    let said = ours(&["image", "resolve", reference, "--platform", platform, "-o", "json"]);
+    let said = json(&said);
+    said["chosen"]["digest"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
+}

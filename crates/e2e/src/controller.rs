@@ -100,9 +100,10 @@ impl BuildSite {
         self.namespace.kubectl_json(&["get", "buildrun", name])
     }
 
-    /// The executor that a run names, once it does.
+    /// The executor that a run names, once it does. Tekton's webhooks may take ten seconds each when pods have the
+    /// processors, and then all is tried again.
     pub fn executor(&self, run: &str) -> Result<Value> {
-        wait_for("the run's executor", Duration::from_secs(20), || {
+        wait_for("the run's executor", Duration::from_secs(60), || {
             let found = self.run(run)?;
             let executor = &found["status"]["executor"];
             let (kind, name) = (executor["kind"].as_str(), executor["name"].as_str());
@@ -113,14 +114,7 @@ impl BuildSite {
 
     /// The run, once its condition has this status (`True`, `False`, `Unknown`) and reason.
     pub fn reaches(&self, run: &str, status: &str, reason: &str, limit: Duration) -> Result<Value> {
-        let what = format!("{run} to be {status} for {reason}");
-        wait_for(&what, limit, || {
-            let found = self.run(run)?;
-            let condition = condition(&found, "Succeeded").context("no condition yet")?;
-            let fits = condition["status"] == status && condition["reason"] == reason;
-            ensure!(fits, "{}", found["status"]);
-            Ok(found)
-        })
+        self.namespace.reaches(("buildrun", run), ["Succeeded", status, reason], limit)
     }
 
     /// How many TaskRuns and PipelineRuns were made for runs; those of pipelines do not count.
@@ -261,14 +255,8 @@ impl ReleaseSite {
 
     /// The Release, once `kind` has this status and reason.
     pub fn reaches(&self, name: &str, kind: &str, status: &str, reason: &str) -> Result<Value> {
-        let what = format!("{name} to be {kind}={status} for {reason}");
-        wait_for(&what, Duration::from_secs(60), || {
-            let found = self.release(name)?;
-            let condition = condition(&found, kind).context("no condition yet")?;
-            let fits = condition["status"] == status && condition["reason"] == reason;
-            ensure!(fits, "{}", found["status"]);
-            Ok(found)
-        })
+        let release = ("release.portolan.dev", name);
+        self.namespace.reaches(release, [kind, status, reason], Duration::from_secs(60))
     }
 }
 
@@ -290,7 +278,7 @@ impl Controller {
         let port = free_port(Ipv4Addr::LOCALHOST.into())?;
         let mut command = Command::new(portolan_controller());
         command.arg("--kubeconfig").arg(kubeconfig);
-        command.args(["--step-image", step_image, "--listen", &format!("127.0.0.1:{port}")]);
+        command.args(["--step-image", step_image, "--health", &format!("127.0.0.1:{port}")]);
         let process = Running::start(command.args(more))?;
         Ok(Self { port, process })
     }

@@ -202,7 +202,7 @@ pub fn write_image(dir: &Path, layers: &[Layer], config: Value) -> Result<String
     let blobs = dir.join("blobs/sha256");
     std::fs::create_dir_all(&blobs).with_context(|| format!("create {}", blobs.display()))?;
     let blob = |media_type: &str, bytes: &[u8]| -> Result<Value> {
-        let digest = hex(bytes);
+        let digest = sha256(bytes);
         std::fs::write(blobs.join(&digest), bytes)?;
         let digest = format!("sha256:{digest}");
         Ok(json!({ "mediaType": media_type, "digest": digest, "size": bytes.len() }))
@@ -215,7 +215,7 @@ pub fn write_image(dir: &Path, layers: &[Layer], config: Value) -> Result<String
         gzip.write_all(&tar)?;
         let media_type = "application/vnd.oci.image.layer.v1.tar+gzip";
         descriptors.push(blob(media_type, &gzip.finish()?)?);
-        diff_ids.push(format!("sha256:{}", hex(&tar)));
+        diff_ids.push(format!("sha256:{}", sha256(&tar)));
     }
     let config = json!({
         "os": "linux", "architecture": architecture(), "config": config,
@@ -243,7 +243,8 @@ pub fn architecture() -> &'static str {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+/// What bytes are known by, in hexadecimal.
+pub fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

@@ -24,6 +24,12 @@ impl Mount {
         Self::new(&["-o", "loop"], disk)
     }
 
+    /// A file system of its own with so much room, in memory.
+    pub fn small(mebibytes: u32) -> Result<Self> {
+        let options = format!("size={mebibytes}m,mode=0755");
+        Self::new(&["-t", "tmpfs", "-o", &options], Path::new("tmpfs"))
+    }
+
     /// A writable overlay over `lower`; `above` holds what is written.
     pub fn overlay(lower: &Path, above: &Path) -> Result<Self> {
         for folder in ["upper", "work"] {

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::{Output, Testbed, wait_for};
+use crate::{Output, Testbed, condition, wait_for};
 
 /// Deleted, with all that is in it, when dropped.
 #[derive(Debug)]
@@ -46,6 +46,23 @@ impl Namespace {
         let mut all = vec!["--namespace", self.name.as_str()];
         all.extend(args);
         Testbed::get().kubectl_json(&all)
+    }
+
+    /// The object, once its condition has this type, status and reason.
+    pub fn reaches(
+        &self,
+        (resource, name): (&str, &str),
+        [kind, status, reason]: [&str; 3],
+        limit: Duration,
+    ) -> Result<Value> {
+        let what = format!("{resource} {name} to be {kind}={status} for {reason}");
+        wait_for(&what, limit, || {
+            let found = self.kubectl_json(&["get", resource, name])?;
+            let condition = condition(&found, kind).context("no condition yet")?;
+            let fits = condition["status"] == status && condition["reason"] == reason;
+            ensure!(fits, "{}", found["status"]);
+            Ok(found)
+        })
     }
 
     /// [`Testbed::try_create`] in this namespace.

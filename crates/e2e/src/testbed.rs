@@ -27,6 +27,8 @@ const INIT: &str = "PORTOLAN_INIT_BIN";
 
 /// What pods of builds run, as they pull it.
 const STEP_IMAGE: &str = "PORTOLAN_STEP_IMAGE";
+/// The platforms that it is for.
+const STEP_PLATFORMS: &str = "PORTOLAN_STEP_PLATFORMS";
 
 /// What tests may rely on; the state file holds more, for `cargo xtask testbed` alone.
 #[derive(Debug, Deserialize)]
@@ -131,7 +133,7 @@ impl Testbed {
 
     /// A folder that goes with the cluster, empty.
     pub fn scratch(&self, name: &str) -> Result<PathBuf> {
-        let dir = self.logs.with_file_name(name);
+        let dir = self.scratch_dir(name);
         match std::fs::remove_dir_all(&dir) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
                 bail!("remove {}: {error}", dir.display())
@@ -140,6 +142,11 @@ impl Testbed {
                 .with_context(|| format!("create {}", dir.display()))
                 .map(|()| dir),
         }
+    }
+
+    /// The same, as it is.
+    pub fn scratch_dir(&self, name: &str) -> PathBuf {
+        self.logs.with_file_name(name)
     }
 
     /// `kubectl` with the cluster's administrator in its environment, to add to.
@@ -206,9 +213,21 @@ pub fn portolan_init() -> PathBuf {
 /// # Panics
 /// When the run did not say which.
 pub fn step_image() -> String {
-    match std::env::var(STEP_IMAGE) {
-        Ok(image) => image,
-        Err(_) => panic!("{STEP_IMAGE} is not set: run these tests with `cargo xtask e2e`"),
+    word(STEP_IMAGE)
+}
+
+/// The platforms that it is for: this machine's, and those of `cargo xtask e2e --platform`.
+///
+/// # Panics
+/// When the run did not say which.
+pub fn step_platforms() -> Vec<String> {
+    word(STEP_PLATFORMS).split(',').map(str::to_owned).collect()
+}
+
+fn word(variable: &str) -> String {
+    match std::env::var(variable) {
+        Ok(word) => word,
+        Err(_) => panic!("{variable} is not set: run these tests with `cargo xtask e2e`"),
     }
 }
 

@@ -10,12 +10,9 @@ use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 
 use crate::{
-    Forward, Output, Testbed, deploy, portolan, portolan_verifier, program_image, run,
-    run_with_input, tool, wait_for,
+    Forward, KEY_PASSWORD, Output, Testbed, deploy, portolan, portolan_verifier, program_image,
+    run, run_with_input, tool, wait_for,
 };
-
-/// Of the key that the policy asks for.
-pub const KEY_PASSWORD: &str = "a password of the test";
 
 const NAMESPACE: &str = "portolan-system";
 const NAME: &str = "portolan-verifier";

@@ -7,8 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use portolan_e2e::{
-    Agent, Entry, Layer, Mount, Registry, RegistryKind, architecture, digest, ours, portolan_init,
-    tool, wait_for, write_image,
+    Agent, AgentRoot, Entry, Layer, Mount, Registry, RegistryKind, architecture, digest,
+    machine_config, ours, tool, wait_for, write_image,
 };
 use serde_json::{Value, json};
 
@@ -64,56 +64,13 @@ impl Image {
     }
 }
 
-/// The agent's folder. Machines outlive their agent, so a test that fails must end its own.
-struct Root(std::path::PathBuf);
-
-impl Drop for Root {
-    fn drop(&mut self) {
-        let report = std::fs::read(self.0.join("instances/web-1/running.json")).unwrap_or_default();
-        let report: Value = serde_json::from_slice(&report).unwrap_or_default();
-        for who in ["vmm", "shim"] {
-            let pid = report[who]["pid"].as_i64().and_then(|pid| i32::try_from(pid).ok());
-            if let Some(pid) = pid.and_then(rustix::process::Pid::from_raw) {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
-        }
-    }
-}
-
-impl std::ops::Deref for Root {
-    type Target = Path;
-
-    fn deref(&self) -> &Path {
-        &self.0
-    }
-}
-
-fn config(accel: &str) -> String {
-    let kernel = tool("guest-kernel");
-    format!(
-        "[cache]\ntarget_percent = 100\nhigh_water_percent = 100\n\
-         [guest]\nkernel = {:?}\nmodules_dir = {:?}\ninit = {:?}\n\
-         [vmm]\nkind = \"qemu\"\nbinary = {:?}\naccel = \"{accel}\"\n\
-         boot_timeout = \"120s\"\nkvm_probe_timeout = \"10s\"\nstop_timeout = \"60s\"\n",
-        kernel.join("vmlinuz"),
-        kernel.join("modules"),
-        portolan_init(),
-        tool("qemu-system-x86_64"),
-    )
-}
-
 fn put(agent: &Agent, spec: &Value) {
     let answer = agent.request("PUT", "/v1/instances/web-1", Some(spec)).unwrap();
     assert!(answer.status < 300, "{answer:?}");
 }
 
 fn wait_phase(agent: &Agent, phase: &str) -> Value {
-    wait_for(phase, BOOT, || {
-        let status = agent.get("/v1/instances/web-1")?;
-        anyhow::ensure!(status["phase"] == phase, "{status}\n{}", agent.log());
-        Ok(status)
-    })
-    .unwrap()
+    agent.reaches("web-1", phase).unwrap()
 }
 
 fn console(root: &Path) -> String {
@@ -124,9 +81,9 @@ fn console(root: &Path) -> String {
 fn an_image_from_a_registry_boots_and_what_it_writes_is_in_its_scratch_disk() {
     let dir = tempfile::tempdir().unwrap();
     let image = Image::new(&dir.path().join("image"));
-    let root = Root(dir.path().join("root"));
+    let root = AgentRoot(dir.path().join("root"));
     // KVM where a guest boots on it, software emulation else.
-    let agent = Agent::start(&root, &config("auto")).unwrap();
+    let agent = Agent::start(&root, &machine_config("auto")).unwrap();
     let script = "id; pwd; hostname; echo greeting $GREETING; ls /tmp; \
                   grep -c . /sys/block/vd?/ro >/dev/null; cat /sys/block/vd?/ro; mount | grep ' / '; \
                   echo written > /tmp/mark; cat /tmp/mark";
@@ -172,16 +129,16 @@ fn an_image_from_a_registry_boots_and_what_it_writes_is_in_its_scratch_disk() {
 fn a_microvm_outlives_its_agent_and_ends_when_asked() {
     let dir = tempfile::tempdir().unwrap();
     let image = Image::new(&dir.path().join("image"));
-    let root = Root(dir.path().join("root"));
+    let root = AgentRoot(dir.path().join("root"));
     let script = "trap 'echo asked to end; exit 3' TERM; echo up; while :; do sleep 1; done";
-    let agent = Agent::start(&root, &config("tcg")).unwrap();
+    let agent = Agent::start(&root, &machine_config("tcg")).unwrap();
     put(&agent, &image.spec(script, "running"));
     wait_phase(&agent, "running");
     let report = || std::fs::read_to_string(root.join("instances/web-1/running.json")).unwrap();
     let machine = report();
     // Dropped, it is killed.
     drop(agent);
-    let agent = Agent::start(&root, &config("tcg")).unwrap();
+    let agent = Agent::start(&root, &machine_config("tcg")).unwrap();
     wait_phase(&agent, "running");
     assert_eq!(report(), machine, "the same machine");
     wait_for("the workload's first word", BOOT, || {

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use portolan_core::{Descriptor, Digest, Document, Reference, Target};
-use portolan_e2e::{Registry, RegistryKind, digest, hello_reference, ok, ours, peer, run};
+use portolan_e2e::{
+    Registry, RegistryKind, digest, hello_reference, ok, ours, peer, portolan, run,
+};
 use portolan_registry::client::{Client, CredentialStore};
 use portolan_registry::images::Place;
 use portolan_verify::authority::{Accepted, Authority as _, Judgement, Refusal, RefusalCode};
@@ -53,10 +55,14 @@ impl Signed {
     }
 
     fn sign(&self, format: &str) {
+        self.sign_subject(self.pinned.digest().expect("it is pinned"), format);
+    }
+
+    fn sign_subject(&self, digest: &Digest, format: &str) {
         // Left alone, notation writes the fallback tag even where the registry keeps a list of its
         // own; olareg then lists not all of it.
         let tag = format!("--force-referrers-tag={}", !self.registry.kind.has_referrers_api());
-        let reference = self.reference();
+        let reference = format!("{}@{digest}", self.repository);
         let form = ["--signature-format", format];
         self.notation(&[&["sign", "--insecure-registry", &tag], &form[..], &[&reference]].concat());
     }
@@ -90,11 +96,23 @@ impl Signed {
         NotationAuthority::new(policy, stores).expect("the store is there")
     }
 
-    /// The subject, and every signature that refers to it.
-    async fn fetch(&self) -> (Subject, Vec<(String, bytes::Bytes)>) {
+    fn place(&self) -> Place {
         let client =
             Client::new(Default::default(), CredentialStore::anonymous()).expect("a client");
-        let place = Place::open(&self.pinned, &client).expect("a place");
+        Place::open(&self.pinned, &client).expect("a place")
+    }
+
+    /// What the index lists.
+    async fn children(&self) -> Vec<Digest> {
+        let digest = *self.pinned.digest().expect("it is pinned");
+        let image = self.place().manifest(&Target::Digest(digest)).await.expect("the image");
+        let Document::Index(index) = image.document else { panic!("no index") };
+        index.manifests.iter().map(|entry| entry.digest).collect()
+    }
+
+    /// The subject, and every signature that refers to it.
+    async fn fetch(&self) -> (Subject, Vec<(String, bytes::Bytes)>) {
+        let place = self.place();
         let digest = *self.pinned.digest().expect("it is pinned");
         let image = place.manifest(&Target::Digest(digest)).await.expect("the image");
         let descriptor =
@@ -205,4 +223,45 @@ async fn notation_and_we_agree_on_a_policy_that_trusts_somebody_else() {
     let strangers = NotationAuthority::new(policy, stores).expect("the store is there");
     let refusal = judge(&strangers, &subject, media_type, envelope).expect_err("somebody else");
     assert_eq!(refusal.code, RefusalCode::OtherSigner);
+}
+
+/// The whole way: found, judged and decided by a policy, for index and images.
+#[tokio::test]
+async fn what_notation_signs_passes_a_policy_for_its_signer_and_no_other() {
+    for kind in RegistryKind::ALL {
+        let signed = Signed::on(kind);
+        let policy = signed.home.path().join("policy.yaml");
+        let write = |organisation: &str| {
+            let text = format!(
+                "version: 1\nsigners:\n  notary:\n    notation:\n      \
+                 trustStores: {{\"ca:signer.example\": [config/notation/localkeys/signer.example.crt]}}\n      \
+                 trustedIdentities: [\"x509.subject: C=US, ST=WA, O={organisation}, CN=signer.example\"]\n\
+                 default:\n  require: {{allOf: [notary]}}\n"
+            );
+            std::fs::write(&policy, text).expect("written");
+        };
+        let reference = signed.reference();
+        let verifies = |subjects: usize, code: i32, verdict: &str| {
+            let policy = policy.display().to_string();
+            let args =
+                ["verify", "image", &reference, "--policy", &policy, "--all-platforms", "-o"];
+            let output = run(portolan().args(args).arg("json")).expect("portolan starts");
+            assert_eq!(output.code, Some(code), "{kind:?}: {output}");
+            let answer: serde_json::Value =
+                serde_json::from_str(&output.stdout).expect("an answer in JSON");
+            assert_eq!(answer["verdict"], verdict, "{kind:?}: {answer}");
+            let found = answer["subjects"].as_array().expect("a list");
+            assert_eq!(found.len(), subjects, "{kind:?}: {answer}");
+        };
+        write("Notary");
+        let children = signed.children().await;
+        signed.sign("jws");
+        verifies(1 + children.len(), 1, "refused");
+        for (child, format) in children.iter().zip(["jws", "cose"].into_iter().cycle()) {
+            signed.sign_subject(child, format);
+        }
+        verifies(1 + children.len(), 0, "verified");
+        write("Somebody");
+        verifies(1 + children.len(), 1, "refused");
+    }
 }

@@ -1,42 +1,32 @@
 //! Releases on the real API server and a real registry, with the roles that are shipped.
 
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
 use portolan_e2e::{
-    Agent, Output, Registry, RegistryKind, ReleaseSite, Running, Testbed, architecture, condition,
-    deploy, digest, free_port, hello_reference, json as parsed, ok, ours, portolan, run,
-    run_with_input, tool, wait_for,
+    Agent, Output, PrivateRegistry, Registry, RegistryKind, ReleaseSite, SigningKey, Testbed,
+    architecture, condition, deploy, digest, hello_reference, json as parsed, ok, ours, portolan,
+    resolved, run, run_with_input, wait_for,
 };
 use serde_json::{Value, json};
-
-const PASSWORD: &str = "a password of the test";
-const LOGIN: (&str, &str) = ("reader", "hunter2");
-const POLICY: &str = "version: 1\nsigners:\n  release: { keys: { files: [release.pub] } }\ndefault:\n  require: { allOf: [release] }\n";
 
 /// A cluster with Releases, a registry with an image of five platforms, a key, and a policy that asks for it.
 struct Bench {
     site: ReleaseSite,
     registry: Registry,
+    key: SigningKey,
     home: tempfile::TempDir,
 }
 
 impl Bench {
     fn new(prefix: &str) -> Result<Self> {
-        let bench = Self {
+        let home = tempfile::tempdir()?;
+        Ok(Self {
             site: ReleaseSite::new(prefix)?,
             registry: RegistryKind::Embedded.start()?,
-            home: tempfile::tempdir()?,
-        };
-        let prefix = bench.path("release");
-        ok(secret(portolan().args(["key", "generate", "--output", &prefix])));
-        Ok(bench)
-    }
-
-    fn path(&self, name: &str) -> String {
-        self.home.path().join(name).display().to_string()
+            key: SigningKey::generate(&home.path().join("keys")),
+            home,
+        })
     }
 
     fn image(&self, name: &str) -> String {
@@ -46,32 +36,25 @@ impl Bench {
     }
 
     fn sign(&self, image: &str) {
-        let key = self.path("release.key");
-        ok(secret(portolan().args(["sign", image, "--key", &key, "--recursive"])));
+        self.key.sign(image, &["--recursive"]);
     }
 
     /// Another image under the same tag: one of the platforms alone.
     fn move_tag(&self, image: &str) -> String {
         let repository = image.rsplit_once(':').map_or(image, |(name, _)| name);
-        let one = format!("{repository}@{}", self.of_platform(image, "linux/arm64"));
+        let one = format!("{repository}@{}", resolved(image, "linux/arm64"));
         let other = format!("{repository}:other");
         ours(&["image", "copy", &one, &other]);
         ours(&["image", "index", "create", image, &other]);
         digest(image)
     }
 
-    fn of_platform(&self, image: &str, platform: &str) -> String {
-        let said = ours(&["image", "resolve", image, "--platform", platform, "-o", "json"]);
-        let said = parsed(&said);
-        said["chosen"]["digest"].as_str().unwrap_or_else(|| panic!("{said}")).to_owned()
-    }
-
     fn policy(&self, name: &str) -> Result<()> {
         self.site.namespace.apply(json!({
             "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name},
             "data": {
-                "policy.yaml": POLICY,
-                "release.pub": std::fs::read_to_string(self.path("release.pub"))?,
+                "policy.yaml": std::fs::read_to_string(self.key.policy())?,
+                "release.pub": std::fs::read_to_string(self.key.public())?,
             },
         }))
     }
@@ -93,10 +76,6 @@ fn release(name: &str, spec: Value) -> Value {
         "apiVersion": "portolan.dev/v1alpha1", "kind": "Release",
         "metadata": {"name": name}, "spec": spec,
     })
-}
-
-fn secret(command: &mut Command) -> &mut Command {
-    command.env("COSIGN_PASSWORD", PASSWORD)
 }
 
 fn version(release: &Value) -> Option<&str> {
@@ -228,43 +207,13 @@ fn without_a_usable_policy_a_release_waits_for_one() -> Result<()> {
     Ok(())
 }
 
-/// Debian's docker-registry with one user.
-fn private_registry(dir: &std::path::Path) -> Result<(Running, String)> {
-    let port = free_port(std::net::Ipv4Addr::LOCALHOST.into())?;
-    let hash = bcrypt::hash(LOGIN.1, 4)?;
-    std::fs::write(dir.join("htpasswd"), format!("{}:{hash}\n", LOGIN.0))?;
-    let config = format!(
-        "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {:?}}}}}\n\
-         http: {{addr: \"127.0.0.1:{port}\"}}\nauth: {{htpasswd: {{realm: test, path: {:?}}}}}\n",
-        dir.join("store"),
-        dir.join("htpasswd"),
-    );
-    std::fs::write(dir.join("registry.yaml"), config)?;
-    let mut command = Command::new(tool("docker-registry"));
-    let process = Running::start(command.arg("serve").arg(dir.join("registry.yaml")))?;
-    wait_for("the registry to listen", Duration::from_secs(20), || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).map(drop).context("not yet")
-    })?;
-    Ok((process, format!("127.0.0.1:{port}")))
-}
-
 #[test]
 fn a_private_image_is_released_with_the_pull_secret_that_is_named() -> Result<()> {
     let bench = Bench::new("releases-pull")?;
     let controller = bench.site.lead(&[])?;
-    let (_registry, host) = private_registry(bench.home.path())?;
-    let image = format!("{host}/team/app:1");
-    std::fs::create_dir_all(bench.home.path().join("docker"))?;
-    let auth = base64::engine::general_purpose::STANDARD.encode(format!("{}:{}", LOGIN.0, LOGIN.1));
-    let config = json!({"auths": {&host: {"auth": auth}}}).to_string();
-    std::fs::write(bench.home.path().join("docker/config.json"), config)?;
-    let docker = bench.path("docker");
-    ok(portolan().env("DOCKER_CONFIG", &docker).args([
-        "image",
-        "copy",
-        &hello_reference(),
-        &image,
-    ]));
+    let registry = PrivateRegistry::start()?;
+    let image = format!("{}/team/app:1", registry.address);
+    ok(registry.portolan().args(["image", "copy", &hello_reference(), &image]));
     let spec = json!({
         "image": image, "requireVerification": false, "pullSecrets": [{"name": "login"}],
     });
@@ -273,15 +222,9 @@ fn a_private_image_is_released_with_the_pull_secret_that_is_named() -> Result<()
     let told =
         condition(&denied, "Resolved").map(|one| one["message"].to_string()).unwrap_or_default();
     ensure!(told.contains("there is no Secret login"), "{told}");
-    let (server, user, password) = (
-        format!("--docker-server={host}"),
-        format!("--docker-username={}", LOGIN.0),
-        format!("--docker-password={}", LOGIN.1),
-    );
-    let login = ["create", "secret", "docker-registry", "login", &server, &user, &password];
-    bench.site.namespace.kubectl(&login)?;
+    registry.pull_secret(&bench.site.namespace, "login")?;
     bench.site.reaches("private", "Ready", "True", "VerificationNotRequired")?;
-    ensure!(!controller.log().contains(LOGIN.1), "a password is in the log");
+    ensure!(!controller.log().contains(PrivateRegistry::PASSWORD), "a password is in the log");
     Ok(())
 }
 
@@ -308,25 +251,31 @@ fn of_two_controllers_one_records_and_the_other_goes_on() -> Result<()> {
 #[test]
 fn a_run_that_succeeded_becomes_a_release_of_its_digest() -> Result<()> {
     let bench = Bench::new("releases-run")?;
-    let _controller = bench.site.lead(&[])?;
+    let controller = bench.site.lead(&[])?;
     let image = bench.image("app:1");
     let pinned = digest(&image);
-    bench.site.namespace.apply(json!({
-        "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun",
-        "metadata": {
-            "name": "run-1", "labels": {"portolan.dev/release": "app-1"},
-            "annotations": {"portolan.dev/release-require-verification": "false"},
-        },
-        "spec": {"build": {"name": "app"}, "output": {"image": image}},
-    }))?;
+    let run = |name: &str, release: &str| {
+        bench.site.namespace.apply(json!({
+            "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun",
+            "metadata": {
+                "name": name, "labels": {"portolan.dev/release": release},
+                "annotations": {"portolan.dev/release-require-verification": "false"},
+            },
+            "spec": {"build": {"name": "app"}, "output": {"image": image}},
+        }))
+    };
+    run("run-1", "app-1")?;
     std::thread::sleep(Duration::from_secs(1));
     ensure!(bench.site.release("app-1").is_err(), "it has not succeeded yet");
     let status = json!({"status": {
         "conditions": [{"type": "Succeeded", "status": "True", "reason": "Succeeded", "message": ""}],
         "completionTime": "2026-01-01T00:00:00Z", "output": {"digest": pinned},
     }});
-    let patch = ["patch", "buildrun", "run-1", "--subresource=status", "--type=merge", "-p"];
-    bench.site.namespace.kubectl(&[&patch[..], &[&status.to_string()]].concat())?;
+    let succeeds = |name: &str| {
+        let patch = ["patch", "buildrun", name, "--subresource=status", "--type=merge", "-p"];
+        bench.site.namespace.kubectl(&[&patch[..], &[&status.to_string()]].concat())
+    };
+    succeeds("run-1")?;
     let made = wait_for("the Release of the run", Duration::from_secs(30), || {
         bench.site.release("app-1")
     })?;
@@ -334,6 +283,22 @@ fn a_run_that_succeeded_becomes_a_release_of_its_digest() -> Result<()> {
     let ready = bench.site.reaches("app-1", "Ready", "True", "VerificationNotRequired")?;
     ensure!(ready["status"]["digest"] == pinned);
     ensure!(bench.events("run-1")?.iter().any(|one| one == "Released"));
+
+    // Somebody deletes it, and another copy hears of all runs again: of the old one before the new one.
+    wait_for("the note on the run", Duration::from_secs(30), || {
+        let run = bench.site.namespace.kubectl(&["get", "buildrun", "run-1", "-o", "json"])?;
+        ensure!(run.contains(&format!("app-1@{pinned}")), "{run}");
+        Ok(())
+    })?;
+    drop(controller);
+    bench.site.namespace.kubectl(&["delete", "release", "app-1"])?;
+    let _controller = bench.site.lead(&[])?;
+    run("run-2", "app-2")?;
+    succeeds("run-2")?;
+    wait_for("the Release of the next run", Duration::from_secs(60), || {
+        bench.site.release("app-2")
+    })?;
+    ensure!(bench.site.release("app-1").is_err(), "what was deleted stays deleted");
     Ok(())
 }
 

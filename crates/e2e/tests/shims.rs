@@ -27,6 +27,16 @@ impl Drop for OfCluster {
     }
 }
 
+/// A Job of a stranger, deleted at the end.
+struct Forged(String);
+
+impl Drop for Forged {
+    fn drop(&mut self) {
+        let delete = ["-n", "default", "delete", "job", &self.0, "--wait=false"];
+        let _ = Testbed::get().kubectl(&delete);
+    }
+}
+
 fn fixture(name: &str) -> Result<String> {
     let path = deploy("crds").join("../../fixtures/shim").join(name);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
@@ -110,12 +120,11 @@ fn job_of(shim: &str, node: &str) -> Result<Value> {
 /// Ends the pod of a Job as a kubelet would.
 fn end_pod(job: &Value, report: Option<&Value>) -> Result<()> {
     let testbed = Testbed::get();
-    let label = format!(
-        "batch.kubernetes.io/job-name={}",
-        job["metadata"]["name"].as_str().unwrap_or_default()
-    );
+    let of = |key: &str| job["metadata"][key].as_str().unwrap_or_default();
+    let (namespace, label) =
+        (of("namespace"), format!("batch.kubernetes.io/job-name={}", of("name")));
     let pod = wait_for("the Job's pod", PATIENCE, || {
-        let pods = testbed.kubectl_json(&["-n", ShimSite::JOBS, "get", "pods", "-l", &label])?;
+        let pods = testbed.kubectl_json(&["-n", namespace, "get", "pods", "-l", &label])?;
         let pod = pods["items"].get(0).context("no pod yet")?;
         pod["metadata"]["name"].as_str().map(str::to_owned).context("a name")
     })?;
@@ -136,7 +145,7 @@ fn end_pod(job: &Value, report: Option<&Value>) -> Result<()> {
     let patch = json!({ "status": status }).to_string();
     let args = [
         "-n",
-        ShimSite::JOBS,
+        namespace,
         "patch",
         "pod",
         &pod,
@@ -170,10 +179,11 @@ fn get_shim(name: &str) -> Result<Value> {
 #[test]
 fn shims_of_the_proposal_are_taken_unchanged_and_bad_ones_are_refused() -> Result<()> {
     let _site = ShimSite::new()?;
-    let proposal = fixture("proposal.yaml")?;
-    for (at, text) in proposal.split("---\n").enumerate() {
-        let said = create(text)?;
-        assert_eq!(said.code, Some(0), "example {at}: {said}");
+    for file in ["proposal.yaml", "published.yaml"] {
+        for (at, text) in fixture(file)?.split("---\n").enumerate() {
+            let said = create(text)?;
+            assert_eq!(said.code, Some(0), "{file}, example {at}: {said}");
+        }
     }
     let good = shim("good", "a", "https://x.example/a");
     assert_eq!(create(&good.to_string())?.code, Some(0));
@@ -259,29 +269,23 @@ fn a_shim_becomes_jobs_labels_and_a_class_and_goes_when_its_nodes_are_clean() ->
         },
         "spec": {"template": {"spec": {
             "restartPolicy": "Never", "nodeName": "shim-amd",
-            "containers": [{"name": "x", "image": testbed.image("busybox")?, "command": ["true"]}],
+            "containers": [{"name": "provisioner", "image": testbed.image("busybox")?, "command": ["true"]}],
         }}},
     });
     forged["metadata"]["annotations"]["spinkube.dev/operation"] = json!("uninstall");
     testbed.apply(&forged)?;
-    let done = json!({"status": {"succeeded": 1, "conditions": [
-        {"type": "SuccessCriteriaMet", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
-    ]}}).to_string();
     let forged_name = job["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    let _ = testbed.kubectl(&[
-        "-n",
-        "default",
-        "patch",
-        "job",
-        &forged_name,
-        "--subresource=status",
-        "--type=merge",
-        "-p",
-        &done,
-    ]);
+    let _forged = Forged(forged_name.clone());
+    end_pod(&forged, None)?;
+    wait_for("the stranger's Job to be complete", PATIENCE, || {
+        alive("shim-amd")?;
+        let job = testbed.kubectl_json(&["-n", "default", "get", "job", &forged_name])?;
+        let all = job["status"]["conditions"].as_array().into_iter().flatten();
+        let mut ends = all.filter(|one| one["type"] == "Complete" && one["status"] == "True");
+        ends.next().map(drop).with_context(|| job["status"].to_string())
+    })?;
     std::thread::sleep(Duration::from_secs(2));
     assert_eq!(label_of("shim-amd", name)?, "pending", "a stranger's Job says nothing");
-    let _ = testbed.kubectl(&["-n", "default", "delete", "job", &forged_name, "--wait=false"]);
     // The real ones.
     end_pod(&job, None)?;
     labelled("shim-amd", name, "provisioned", &controller)?;

@@ -7,32 +7,21 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use portolan_e2e::{Agent, architecture, json, ok, portolan, portolan_init, run, tool, wait_for};
+use portolan_e2e::{
+    Agent, architecture, hello_source, json, machine_config, ok, portolan, run, wait_for,
+};
 use serde_json::Value;
-
-fn hello() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hello")
-}
 
 fn ship(root: &Path, more: &[&str]) -> Command {
     let mut command = portolan();
-    command.arg("ship").arg(hello()).arg("--root").arg(root).args(["-o", "json"]).args(more);
+    command.arg("ship").arg(hello_source()).arg("--root").arg(root).args(["-o", "json"]).args(more);
     command
 }
 
 /// With software emulation, which every machine has.
 fn config(dir: &Path) -> PathBuf {
-    let (file, kernel) = (dir.join("boot.toml"), tool("guest-kernel"));
-    let text = format!(
-        "[cache]\ntarget_percent = 100\nhigh_water_percent = 100\n\
-         [guest]\nkernel = {:?}\nmodules_dir = {:?}\ninit = {:?}\n\
-         [vmm]\nkind = \"qemu\"\nbinary = {:?}\naccel = \"tcg\"\nboot_timeout = \"180s\"\n",
-        kernel.join("vmlinuz"),
-        kernel.join("modules"),
-        portolan_init(),
-        tool("qemu-system-x86_64"),
-    );
-    std::fs::write(&file, text).unwrap();
+    let file = dir.join("boot.toml");
+    std::fs::write(&file, machine_config("tcg")).unwrap();
     file
 }
 

@@ -2,8 +2,11 @@
 
 use std::process::Command;
 
+use serde_json::{Value, json};
+
 use portolan_e2e::{
-    Output, Registry, RegistryKind, hello_reference, json, ok, ours, peer, portolan, run,
+    Output, Registry, RegistryKind, hello_reference, json as read_json, ok, ours, peer, portolan,
+    run,
 };
 
 const PASSWORD: &str = "a password of the test";
@@ -57,7 +60,7 @@ impl Bench {
     fn existing(&self, image: &str, more: &[&str]) -> Vec<bool> {
         let key = self.path("our.key");
         let args = [&["sign", image, "--key", &key, "-o", "json"], more].concat();
-        let said = json(&ok(secret(portolan().args(args))));
+        let said = read_json(&ok(secret(portolan().args(args))));
         let rows = said["signatures"].as_array().expect("a list").iter();
         rows.map(|row| row["existing"].as_bool().expect("yes or no")).collect()
     }
@@ -122,7 +125,7 @@ fn what_cosign_signs_we_verify() {
                     ["verify", "image", &image, "--key", &key, "--all-platforms", "-o", "json"];
                 let output = run(portolan().args(args)).expect("portolan starts");
                 assert_eq!(output.code, Some(code), "{kind:?} {name}: {output}");
-                let answer: serde_json::Value =
+                let answer: Value =
                     serde_json::from_str(&output.stdout).expect("an answer in JSON");
                 assert_eq!(answer["verdict"], verdict, "{kind:?} {name}: {answer}");
                 let subjects = answer["subjects"].as_array().expect("a list");
@@ -181,17 +184,105 @@ fn keys_of_other_kinds_are_keys_of_both() {
                 let output = run(portolan().args(args)).expect("portolan starts");
                 assert_eq!(output.code, Some(code), "{prefix}: {output}");
             }
-            let ours = bench.image(&format!("{prefix}-ours"));
             let private = bench.path(&key);
-            ok(secret(portolan().args(["sign", &ours, "--key", &private, "--form", "simple"])));
-            // As the guide says: cosign takes SHA-256 for granted, whatever the key.
-            let told = ["--signature-digest-algorithm", "sha384"];
-            let told = if kind == "p384" { &told[..] } else { &none[..] };
-            let verify = ["verify", "--key", &public, "--insecure-ignore-tlog=true"];
-            let root = ["--trusted-root", "root.json"];
-            let output = run(&mut bench.cosign(version, &[&verify, &root, told, &[&ours]]));
-            let output = output.expect("cosign starts");
-            assert_eq!(output.code, Some(0), "{prefix}: {output}");
+            for form in ["bundle", "simple", "both"] {
+                let ours = bench.image(&format!("{prefix}-{form}"));
+                ok(secret(portolan().args(["sign", &ours, "--key", &private, "--form", form])));
+                // As the guide says: cosign takes SHA-256 for granted, whatever the key.
+                let told = ["--signature-digest-algorithm", "sha384"];
+                let told = if kind == "p384" { &told[..] } else { &none[..] };
+                for (public, verified) in [(&public, true), (&bench.path("other.pub"), false)] {
+                    let verify = ["verify", "--key", public, "--insecure-ignore-tlog=true"];
+                    let root = ["--trusted-root", "root.json"];
+                    let output = run(&mut bench.cosign(version, &[&verify, &root, told, &[&ours]]));
+                    let output = output.expect("cosign starts");
+                    assert_eq!(output.code == Some(0), verified, "{prefix} {form}: {output}");
+                }
+            }
+        }
+    }
+}
+
+/// A kind of statement: cosign's word for it, what it says, and a rule that it satisfies and one that it
+/// does not.
+fn statements() -> [(&'static str, Value, &'static str, &'static str); 4] {
+    let provenance = json!({"builder": {"id": "https://ci.example"}, "buildType": "https://ci.example/x",
+        "invocation": {}, "metadata": {"reproducible": false}, "materials": []});
+    let spdx = json!({"spdxVersion": "SPDX-2.3", "dataLicense": "CC0-1.0", "SPDXID": "SPDXRef-DOCUMENT",
+        "name": "hello", "documentNamespace": "https://ci.example/hello",
+        "creationInfo": {"created": "2026-01-01T00:00:00Z", "creators": ["Tool: test"]},
+        "packages": [{"name": "musl", "SPDXID": "SPDXRef-musl", "versionInfo": "1.2.5",
+            "downloadLocation": "NONE", "licenseConcluded": "MIT", "licenseDeclared": "MIT"}]});
+    let cyclonedx = json!({"bomFormat": "CycloneDX", "specVersion": "1.5", "version": 1,
+        "components": [{"type": "library", "name": "musl", "version": "1.2.5",
+            "licenses": [{"license": {"id": "MIT"}}]}]});
+    // As Trivy writes it (`--format cosign-vuln`): its own report, not SARIF.
+    let trivy = json!({"SchemaVersion": 2, "ArtifactName": "hello", "Results": [{"Target": "hello",
+        "Class": "os-pkgs", "Vulnerabilities": [{"VulnerabilityID": "CVE-2026-0001",
+            "PkgName": "musl", "InstalledVersion": "1.2.5", "Severity": "HIGH"}]}]});
+    let vuln = json!({"invocation": {"parameters": null, "uri": "", "event_id": "", "builder.id": ""},
+        "scanner": {"uri": "pkg:github/aquasecurity/trivy", "version": "dev",
+            "db": {"uri": "", "version": ""}, "result": trivy},
+        "metadata": {"scanStartedOn": "2026-01-01T00:00:00Z",
+            "scanFinishedOn": "2026-01-01T00:01:00Z"}});
+    let sbom = |licence| match licence {
+        "MIT" => "documents: {sbom: {disallowedLicenses: [MIT]}}",
+        _ => "documents: {sbom: {disallowedLicenses: [GPL-3.0-only]}}",
+    };
+    [
+        (
+            "slsaprovenance",
+            provenance,
+            "attestations: [{predicateType: https://slsa.dev/provenance/v0.2, conditions: [{pointer: /builder/id, equals: https://ci.example}]}]",
+            "attestations: [{predicateType: https://slsa.dev/provenance/v0.2, conditions: [{pointer: /builder/id, equals: https://else.example}]}]",
+        ),
+        ("spdxjson", spdx, sbom("GPL"), sbom("MIT")),
+        ("cyclonedx", cyclonedx, sbom("GPL"), sbom("MIT")),
+        (
+            "vuln",
+            vuln,
+            "documents: {vulnerabilities: {disallowedSeverities: [critical]}}",
+            "documents: {vulnerabilities: {disallowedSeverities: [high]}}",
+        ),
+    ]
+}
+
+/// Statements that cosign makes, in both of its forms: a policy finds them and reads what they say.
+#[test]
+fn what_cosign_attests_a_policy_reads() {
+    let bench = Bench::on(RegistryKind::Embedded);
+    let new = "--new-bundle-format=true";
+    let old = "--new-bundle-format=false";
+    for (version, form, flags) in [
+        ("cosign", "bundle", &["--use-signing-config=false", new][..]),
+        ("cosign", "layer", &["--use-signing-config=false", old]),
+        ("cosign2", "bundle", &[new]),
+        ("cosign2", "layer", &[old]),
+    ] {
+        for (kind, predicate, good, bad) in statements() {
+            let name = format!("{version}-{form}-{kind}");
+            let image = bench.image(&name);
+            let child = ours(&["image", "resolve", &image, "--platform", "linux/arm64"]);
+            let child = format!("{}@{}", image.trim_end_matches(":1"), child.trim());
+            bench.existing(&child, &[]);
+            let verdict = |rule: &str| {
+                let policy = format!(
+                    "version: 1\nsigners: {{us: {{keys: {{files: [our.pub]}}}}}}\ndefault:\n  require: {{allOf: [us]}}\n  {rule}\n"
+                );
+                std::fs::write(bench.path("policy.yaml"), policy).expect("written");
+                let policy = bench.path("policy.yaml");
+                let args = ["verify", "image", &child, "--policy", &policy, "-o", "json"];
+                run(portolan().args(args)).expect("portolan starts")
+            };
+            let none = verdict(good);
+            assert_eq!(none.code, Some(1), "{name}: nothing is attested yet: {none}");
+            std::fs::write(bench.path("predicate.json"), predicate.to_string()).expect("written");
+            let attest = ["attest", "--yes", "--type", kind, "--predicate", "predicate.json"];
+            ok(&mut bench.cosign(version, &[&attest, &OFFLINE, flags, &[&child]]));
+            for (rule, code) in [(good, 0), (bad, 1)] {
+                let output = verdict(rule);
+                assert_eq!(output.code, Some(code), "{name} {rule}: {output}");
+            }
         }
     }
 }

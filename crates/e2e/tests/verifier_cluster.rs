@@ -3,7 +3,7 @@
 //! is allowed what `deploy/verifier` allows, and nothing else.
 
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -11,13 +11,10 @@ use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use portolan_e2e::{
-    Namespace, Running, Testbed, deploy, free_port, hello_reference, ok, ours, portolan,
-    portolan_verifier, tool, wait_for,
+    KEY_PASSWORD, Namespace, PrivateRegistry, Running, Testbed, deploy, free_port, hello_reference,
+    ok, ours, portolan, portolan_verifier, wait_for,
 };
 use serde_json::{Value, json};
-
-const PASSWORD: &str = "a password of the test";
-const LOGIN: (&str, &str) = ("tenant", "of the tenant");
 
 /// A namespace with an account for the verifier, the objects it may write, and a folder of files.
 struct Bench {
@@ -219,7 +216,7 @@ fn decoded(value: &Value) -> Result<String> {
 }
 
 fn secret(command: &mut Command) -> &mut Command {
-    command.env("COSIGN_PASSWORD", PASSWORD)
+    command.env("COSIGN_PASSWORD", KEY_PASSWORD)
 }
 
 /// Gatekeeper's, where the cluster has it; else one of the same group that takes the same.
@@ -355,61 +352,19 @@ fn node_architecture() -> Result<String> {
     arch.map(str::to_owned).context("the node says what it is")
 }
 
-/// Debian's docker-registry with one user.
-fn private_registry(dir: &Path) -> Result<(Running, String)> {
-    let port = free_port(Ipv4Addr::LOCALHOST.into())?;
-    let hash = bcrypt::hash(LOGIN.1, 4)?;
-    std::fs::write(dir.join("htpasswd"), format!("{}:{hash}\n", LOGIN.0))?;
-    let config = format!(
-        "version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: {:?}}}}}\n\
-         http: {{addr: \"127.0.0.1:{port}\"}}\nauth: {{htpasswd: {{realm: test, path: {:?}}}}}\n",
-        dir.join("store"),
-        dir.join("htpasswd"),
-    );
-    std::fs::write(dir.join("registry.yaml"), config)?;
-    let mut command = Command::new(tool("docker-registry"));
-    let process = Running::start(command.arg("serve").arg(dir.join("registry.yaml")))?;
-    wait_for("the registry to listen", Duration::from_secs(20), || {
-        std::net::TcpStream::connect(("127.0.0.1", port)).map(drop).context("not yet")
-    })?;
-    Ok((process, format!("127.0.0.1:{port}")))
-}
-
 #[test]
 fn a_private_image_is_read_with_the_pull_secrets_of_its_namespace() -> Result<()> {
     let bench = Bench::new("pull")?;
     let other = Namespace::new("pull-other")?;
     bench.policy("all")?;
-    let (_registry, host) = private_registry(bench.dir.path())?;
-    let image = format!("{host}/team/app:1");
-    let auth = STANDARD.encode(format!("{}:{}", LOGIN.0, LOGIN.1));
-    std::fs::create_dir_all(bench.path("docker"))?;
-    bench.write("docker/config.json", &json!({"auths": {&host: {"auth": auth}}}).to_string())?;
-    let docker = bench.path("docker");
+    let registry = PrivateRegistry::start()?;
+    let image = format!("{}/team/app:1", registry.address);
     let key = bench.path("our.key").display().to_string();
-    ok(portolan().env("DOCKER_CONFIG", &docker).args([
-        "image",
-        "copy",
-        &hello_reference(),
-        &image,
-    ]));
+    ok(registry.portolan().args(["image", "copy", &hello_reference(), &image]));
     let sign = ["sign", &image, "--key", &key, "--recursive"];
-    ok(secret(portolan().env("DOCKER_CONFIG", &docker)).args(sign));
+    ok(secret(registry.portolan().args(sign)));
     // The tenant's login, as people make it, and in the account that pods have by default.
-    let (server, user, password) = (
-        format!("--docker-server={host}"),
-        format!("--docker-username={}", LOGIN.0),
-        format!("--docker-password={}", LOGIN.1),
-    );
-    bench.namespace.kubectl(&[
-        "create",
-        "secret",
-        "docker-registry",
-        "regcred",
-        &server,
-        &user,
-        &password,
-    ])?;
+    registry.pull_secret(&bench.namespace, "regcred")?;
     let named = r#"{"imagePullSecrets": [{"name": "regcred"}]}"#;
     for namespace in [&bench.namespace, &other] {
         namespace.kubectl(&["patch", "serviceaccount", "default", "-p", named])?;
@@ -431,15 +386,15 @@ fn a_private_image_is_read_with_the_pull_secrets_of_its_namespace() -> Result<()
         assert!(error.contains(": DENIED: "), "{key}: {said}");
         assert!(!said.to_string().contains("sha256:"), "{key}: {said}");
     }
-    assert!(!verifier.process.log().contains(LOGIN.1), "{}", verifier.process.log());
-    let known = digest_with(&docker, &image);
+    assert!(
+        !verifier.process.log().contains(PrivateRegistry::PASSWORD),
+        "{}",
+        verifier.process.log()
+    );
+    let known = ok(registry.portolan().args(["image", "inspect", &image, "-o", "json"]));
+    let known = &portolan_e2e::json(&known)["digest"];
+    assert!(known.is_string(), "{known}");
     let said = verifier.ask(&bundle, &own)?;
-    assert_eq!(said["response"]["items"][0]["value"]["resolvedDigest"], known, "{said}");
+    assert_eq!(said["response"]["items"][0]["value"]["resolvedDigest"], *known, "{said}");
     Ok(())
-}
-
-fn digest_with(docker: &Path, image: &str) -> String {
-    let said =
-        ok(portolan().env("DOCKER_CONFIG", docker).args(["image", "inspect", image, "-o", "json"]));
-    portolan_e2e::json(&said)["digest"].as_str().expect("a digest").to_owned()
 }

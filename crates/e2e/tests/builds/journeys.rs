@@ -5,10 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use portolan_e2e::{Testbed, condition, digest, json as parsed, ok, tool, wait_for};
+use portolan_e2e::{
+    Repository, Testbed, condition, digest, hello_source, json as parsed, ok, tool, wait_for,
+};
 use serde_json::json;
 
-use crate::works::{Repository, Works, both_run, children, hello_source, not_published};
+use crate::works::{PATIENCE, Works, both_run, children, not_published};
 
 /// What nobody on the way may replace.
 const LITERAL: &str = "$(params.portolan-image) $(context.taskRun.name) $(HOME) $$";
@@ -68,6 +70,55 @@ fn a_git_build_for_two_platforms_ends_with_an_index_whose_images_run() -> Result
     assert_eq!(here["output"]["digest"], status["output"]["digest"], "{here}");
     assert_eq!(here["source"]["git"], status["source"]["git"], "{here}");
     assert_eq!(here["source"]["timestamp"], status["source"]["timestamp"], "{here}");
+    // And so does the Build that is in the cluster, by its name.
+    let [_, named] = works.image("named");
+    let how = ["build", "run", "app", "--engine", "local", "-o", "json", "--output", &named];
+    let by_name = parsed(&works.ok(&how)?);
+    assert_eq!(by_name["output"]["digest"], status["output"]["digest"], "{by_name}");
+    let platforms = [0, 1].map(|row| by_name["output"]["platforms"][row]["imagePlatform"].clone());
+    assert_eq!(platforms, ["amd64", "arm64"].map(|arch| json!(format!("{}-{arch}", works.class))));
+    Ok(())
+}
+
+/// What a run needs of its class is in its PipelineRun from the beginning.
+#[test]
+fn a_class_that_changes_and_goes_in_mid_run_changes_nothing_of_it() -> Result<()> {
+    let works = Works::new("midrun")?;
+    let repository = Repository::serve(&hello_source(), works.dir.path())?;
+    let image = works.image("app");
+    works.make("app", &image[0], &["--source-git-url", &repository.url])?;
+    works.ok(&["build", "run", "app"])?;
+    let found = wait_for("the run", Duration::from_secs(20), || works.run_of("app"))?;
+    let name = found["metadata"]["name"].as_str().context("a name")?.to_owned();
+    let executor = works.site.executor(&name)?["metadata"]["uid"].clone();
+    // From now on this class would build for something else, and on no node.
+    let testbed = Testbed::get();
+    let (class, platforms) =
+        (&works.class, ["amd64", "arm64"].map(|arch| format!("{}-{arch}", works.class)));
+    for (platform, patch) in platforms.iter().zip([
+        r#"{"spec":{"nodeSelector":{"portolan.dev/no-such":"node"}}}"#,
+        r#"{"spec":{"paramValues":[{"name":"SHP_IMAGE_PLATFORM","value":"linux/s390x"}]}}"#,
+    ]) {
+        testbed.kubectl(&["patch", "imageplatform", platform, "--type=merge", "-p", patch])?;
+    }
+    testbed.kubectl(&["delete", "imageplatformclass", class])?;
+    testbed.kubectl(&["delete", "imageplatform", &platforms[0], &platforms[1]])?;
+    let going = works.site.run(&name)?;
+    let ended = condition(&going, "Succeeded").is_some_and(|found| found["status"] != "Unknown");
+    ensure!(!ended, "it ended before its class went: {going}");
+    let done = works.site.reaches(&name, "True", "Succeeded", PATIENCE);
+    let done = done.with_context(|| works.told())?;
+    let listed = children(&image[1]);
+    let names: Vec<&str> = listed.iter().map(|(platform, _)| platform.as_str()).collect();
+    assert_eq!(names, ["linux/amd64", "linux/arm64"]);
+    let rows = &done["status"]["output"]["platforms"];
+    for (at, platform) in platforms.iter().enumerate() {
+        assert_eq!(
+            (&rows[at]["imagePlatform"], &rows[at]["state"]),
+            (&json!(platform), &json!("Succeeded"))
+        );
+    }
+    assert_eq!(works.site.executor(&name)?["metadata"]["uid"], executor, "the same PipelineRun");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! strategies, and what is in the registry afterwards, run.
 
 mod journeys;
+mod logins;
 mod sources;
 mod strategies;
 mod works;

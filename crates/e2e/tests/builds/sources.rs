@@ -5,10 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use portolan_e2e::{Running, Testbed, digest, free_port, ok, portolan, wait_for};
+use portolan_e2e::{
+    Repository, Running, Testbed, digest, free_port, hello_source, ok, portolan, wait_for,
+};
 use serde_json::json;
 
-use crate::works::{Repository, Works, both_run, hello_source, not_published};
+use crate::works::{Works, both_run, not_published};
 
 fn text(path: &Path) -> Result<&str> {
     path.to_str().context("a path that is text")

@@ -4,10 +4,13 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use portolan_e2e::{Testbed, deploy, ok, wait_for};
-use serde_json::json;
+use portolan_e2e::{
+    Repository, Testbed, condition, deploy, digest, hello_reference, hello_source, ok, ours,
+    resolved, step_image, wait_for,
+};
+use serde_json::{Value, json};
 
-use crate::works::{PATIENCE, Repository, Works, both_run, hello_source};
+use crate::works::{PATIENCE, Works, both_run, children, not_published};
 
 #[test]
 fn an_ordinary_build_with_run_is_made_by_buildah() -> Result<()> {
@@ -102,4 +105,84 @@ fn shipped_strategies_platforms_and_classes_are_taken_by_the_cluster() -> Result
     })?;
     let platforms = deploy("platforms").display().to_string();
     testbed.kubectl(&["delete", "-f", &platforms]).map(drop)
+}
+
+/// A strategy that pushes by itself, a copy of `from`, and tells nobody what. Where arm64 is asked for,
+/// `foreign` says what is pushed, if anything.
+fn pushing(from: &str) -> Value {
+    let script = "platform=linux/amd64; test -z \"$0\" || platform=$1; test \"$platform\" = nothing || \
+                  exec portolan image copy \"$2\" \"$3\" --platform \"$platform\"";
+    json!({
+        "apiVersion": "shipwright.io/v1beta1", "kind": "BuildStrategy", "metadata": {"name": "pushing"},
+        "spec": {
+            "parameters": [
+                {"name": "SHP_IMAGE_PLATFORM", "description": "the platform", "default": ""},
+                {"name": "foreign", "description": "what is pushed for arm64"},
+            ],
+            "steps": [{
+                "name": "push", "image": step_image(), "command": ["sh", "-c", script],
+                "args": ["$(params.SHP_IMAGE_PLATFORM)", "$(params.foreign)", from, "$(params.shp-output-image)"],
+                "env": [{"name": "PORTOLAN_REGISTRIES", "value": "/settings/registries.toml"}],
+                "volumeMounts": [{"name": "settings", "mountPath": "/settings", "readOnly": true}],
+            }],
+            "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+        },
+    })
+}
+
+#[test]
+fn what_a_strategy_pushes_by_itself_is_found_and_has_to_be_what_was_asked_for() -> Result<()> {
+    let works = Works::new("pushes")?;
+    let [from, hello] = works.image("hello");
+    ours(&["image", "copy", &hello_reference(), &hello]);
+    works.site.apply(pushing(&from))?;
+    let plain = format!("[host.\"{}\"]\nplain_http = true\n", Testbed::get().registry.cluster);
+    works.site.apply(json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
+        "data": {"registries.toml": plain},
+    }))?;
+    for (name, foreign) in [("app", "linux/arm64"), ("wrong", "linux/riscv64"), ("none", "nothing")]
+    {
+        let [image, _] = works.image(name);
+        let foreign = format!("foreign={foreign}");
+        let create = works.create(name, "pushing", &image);
+        let more = ["--strategy-kind", "BuildStrategy", "--param-value", &foreign];
+        works.ok(&[&create[..], &more].concat())?;
+        works.site.apply(json!({
+            "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun", "metadata": {"name": name},
+            "spec": {"build": {"name": name}},
+        }))?;
+    }
+    let done = works.site.reaches("app", "True", "Succeeded", PATIENCE);
+    let output = done.with_context(|| works.told())?["status"]["output"].take();
+    let pushed = ["linux/amd64", "linux/arm64"].map(|one| (one.to_owned(), resolved(&hello, one)));
+    for (row, (_, digest)) in output["platforms"].as_array().context("rows")?.iter().zip(&pushed) {
+        assert_eq!(row["digest"], json!(digest), "{row}");
+        assert!(row["size"].is_number(), "{row}");
+    }
+    let [_, image] = works.image("app");
+    assert_eq!(children(&image), pushed);
+    assert_eq!(output["digest"], digest(&image), "{output}");
+
+    let mismatch = "linux/riscv64 came out where linux/arm64 was asked for";
+    for (name, reason, told) in [
+        ("wrong", "PlatformMismatch", mismatch),
+        ("none", "ImagePushFailed", "the strategy pushed nothing to "),
+    ] {
+        let failed = works.site.reaches(name, "False", "Failed", PATIENCE);
+        let failed = failed.with_context(|| works.told())?;
+        let why = condition(&failed, "Succeeded").context("a condition")?["message"].to_string();
+        assert!(why.contains("linux/arm64: ") && !why.contains("linux/amd64: "), "{why}");
+        let output = &failed["status"]["output"];
+        let [amd64, arm64] = [0, 1].map(|at| &output["platforms"][at]);
+        assert_eq!(amd64["state"], "Succeeded", "{amd64}");
+        assert_eq!(
+            (&arm64["state"], &arm64["failure"]["reason"]),
+            (&json!("Failed"), &json!(reason))
+        );
+        assert!(arm64["failure"]["message"].to_string().contains(told), "{arm64}");
+        assert!(output["digest"].is_null(), "no index: {output}");
+        not_published(&works.image(name)[1])?;
+    }
+    Ok(())
 }

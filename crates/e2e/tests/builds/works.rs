@@ -1,13 +1,12 @@
 //! A site where everything that builds need is there, and what is looked at afterwards.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use portolan_e2e::{
-    BuildSite, Controller, Output, Running, Testbed, deploy, free_port, json as parsed, ok,
-    portolan, run, step_image, tool, wait_for,
+    BuildSite, Controller, Output, Testbed, deploy, json as parsed, ok, portolan, run, step_image,
+    tool, wait_for,
 };
 use serde_json::{Value, json};
 
@@ -154,52 +153,6 @@ impl Drop for Works {
         ] {
             let _ = Testbed::get().kubectl(&["delete", kind, &name, "--ignore-not-found"]);
         }
-    }
-}
-
-/// `examples/hello`, as somebody has it.
-pub(crate) fn hello_source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/hello")
-}
-
-pub(crate) fn git(dir: &Path, args: &[&str]) {
-    let mut command = Command::new("git");
-    command.arg("-C").arg(dir).args([
-        "-c",
-        "user.name=A Developer",
-        "-c",
-        "user.email=a@b.example",
-    ]);
-    ok(command.args(args));
-}
-
-/// A repository that pods clone, served on the bridge.
-pub(crate) struct Repository {
-    pub(crate) url: String,
-    _server: Running,
-}
-
-impl Repository {
-    pub(crate) fn serve(files: &Path, parent: &Path) -> Result<Self> {
-        let work = parent.join("app.git");
-        ok(Command::new("cp").arg("-r").arg(files).arg(&work));
-        git(&work, &["init", "--quiet", "--initial-branch=main"]);
-        git(&work, &["add", "."]);
-        git(&work, &["commit", "--quiet", "-m", "An application"]);
-        let address = Testbed::get().bridge_address;
-        let port = free_port(address)?;
-        let mut daemon = Command::new("git");
-        daemon.args(["daemon", "--export-all", "--reuseaddr"]);
-        daemon.arg(format!("--base-path={}", parent.display()));
-        daemon.arg(format!("--listen={address}")).arg(format!("--port={port}")).arg(parent);
-        let server = Running::start(&mut daemon)?;
-        let url = format!("git://{address}:{port}/app.git");
-        wait_for("git daemon", Duration::from_secs(10), || {
-            let found = run(Command::new("git").args(["ls-remote", &url]))?;
-            ensure!(found.code == Some(0), "{found}");
-            Ok(())
-        })?;
-        Ok(Self { url, _server: server })
     }
 }
 

@@ -30,20 +30,35 @@ fn a_controller_that_is_killed_after_making_the_executor_loses_nothing() -> Resu
         ensure!(Instant::now() < end, "nothing is made\n{}", controller.log());
     }
     controller.kill();
-    // The very moment between making and writing: an executor that no status names.
-    site.apply(run("torn", "app", &json!({})))?;
+    // The very moment between making and writing: an executor that no status names, of either kind.
+    let torn = ["torn", "torn-wide"];
+    site.apply(run(torn[0], "app", &json!({})))?;
+    site.apply(run(torn[1], "wide", &json!({})))?;
     let controller = site.lead(busybox()?, &[])?;
-    let named = site.executor("torn")?["metadata"]["name"].clone();
+    let [task, pipeline] = [site.executor(torn[0])?, site.executor(torn[1])?];
+    assert_eq!((&task["kind"], &pipeline["kind"]), (&json!("TaskRun"), &json!("PipelineRun")));
     controller.kill();
-    site.namespace.kubectl(&[
-        "patch", "buildrun", "torn", "--subresource=status", "--type=json",
-        "-p", r#"[{"op":"remove","path":"/status/executor"},{"op":"remove","path":"/status/conditions"}]"#,
-    ])?;
+    for name in torn {
+        let nothing = r#"{"status":{"executor":null,"taskRunName":null,"conditions":null}}"#;
+        site.namespace.kubectl(&[
+            "patch",
+            "buildrun",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            nothing,
+        ])?;
+    }
     let controller = site.lead(busybox()?, &[])?;
-    for name in (0..10).map(|number| format!("run-{number}")).chain(["torn".to_owned()]) {
+    for name in (0..10).map(|number| format!("run-{number}")).chain(torn.map(str::to_owned)) {
         site.executor(&name).with_context(|| controller.log())?;
     }
-    assert_eq!(site.executor("torn")?["metadata"]["name"], named, "the same as before");
+    for (name, before) in torn.iter().zip([task, pipeline]) {
+        let now = site.executor(name)?;
+        let (now, before) = (&now["metadata"], &before["metadata"]);
+        assert_eq!((&now["name"], &now["uid"]), (&before["name"], &before["uid"]), "the same");
+    }
     let mut owners: Vec<String> = Vec::new();
     let all = site.namespace.kubectl_json(&["get", "taskruns,pipelineruns"])?;
     for object in all["items"].as_array().context("executors")? {
@@ -57,7 +72,7 @@ fn a_controller_that_is_killed_after_making_the_executor_loses_nothing() -> Resu
     let made = owners.len();
     owners.sort();
     owners.dedup();
-    assert_eq!((made, owners.len()), (11, 11), "one for each run");
+    assert_eq!((made, owners.len()), (12, 12), "one for each run");
     Ok(())
 }
 

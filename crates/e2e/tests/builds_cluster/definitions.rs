@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use portolan_e2e::{BuildSite, Testbed, condition, wait_for};
+use anyhow::{Context as _, Result, bail, ensure};
+use portolan_e2e::{BuildSite, Testbed, condition, deploy, wait_for};
 use serde_json::{Value, json};
 
 use crate::objects::{
@@ -41,6 +41,17 @@ fn the_definitions_take_the_proposals_examples_and_refuse_what_is_wrong() -> Res
     for field in full.as_object().context("fields")?.keys() {
         assert_eq!(kept["spec"][field], whole["spec"][field], "{field}");
     }
+    // The proposal's Build of the class `all`, with its own spelling of one platform.
+    let platforms: Vec<Value> = ["amd64", "s390x", "arm64", "ppcle64"]
+        .into_iter()
+        .map(|arch| json!({"arch": arch, "os": "linux"}))
+        .collect();
+    let sample =
+        json!({"output": {"multiArch": {"imagePlatformClass": "all", "platforms": platforms}}});
+    let said = site.namespace.try_create(build("sample", "s", &sample))?;
+    assert_eq!(said.code, Some(0), "{said}");
+    let kept: Value = serde_json::from_str(&said.stdout)?;
+    assert_eq!(kept["spec"]["output"]["multiArch"], sample["output"]["multiArch"]);
     let platform = |spec: Value| json!({"apiVersion": "shipwright.io/v1alpha1", "kind": "ImagePlatform", "metadata": {"name": "bad"}, "spec": spec});
     let linux = json!({"os": "linux", "arch": "amd64"});
     for (object, told) in [
@@ -251,5 +262,61 @@ fn a_class_follows_its_platforms() -> Result<()> {
     says("False", "ImagePlatformNotFound", &["arm64"])?;
     let _again = OfCluster::platform(&amd.1, "s390x", &json!({"nodeSelector": {"a": "b"}}))?;
     says("True", "AllImagePlatformsAvailable", &["s390x", "arm64"])?;
+    Ok(())
+}
+
+/// The roles are asked as the API server asks them, for people who have nothing but them.
+#[test]
+fn who_edits_a_namespace_reads_platforms_and_cluster_admins_write_them() -> Result<()> {
+    let site = BuildSite::new("roles")?;
+    let testbed = Testbed::get();
+    let file = deploy("rbac/shipwright-aggregate.yaml").display().to_string();
+    testbed.kubectl(&["apply", "--server-side", "--force-conflicts", "-f", &file])?;
+    let person = |role: &str| format!("{}-{role}", site.namespace.name());
+    let mut bindings = Vec::new();
+    for role in ["view", "edit", "admin", "cluster-admin"] {
+        let name = person(role);
+        testbed.apply(&json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+        }))?;
+        bindings.push(OfCluster("clusterrolebinding", name));
+    }
+    let may = |role: &str, verb: &str, resource: &str| -> Result<bool> {
+        let (resource, person) = (format!("{resource}.shipwright.io"), person(role));
+        let mut command = testbed.kubectl_command()?;
+        command.args(["auth", "can-i", verb, &resource, "--as", &person, "--all-namespaces"]);
+        let said = portolan_e2e::run(&mut command)?;
+        match said.stdout.trim() {
+            "yes" => Ok(true),
+            "no" => Ok(false),
+            _ => bail!("{said}"),
+        }
+    };
+    // Roles are put together by a controller of the cluster.
+    wait_for("the roles to be put together", SOON, || {
+        for (role, verb) in [("view", "get"), ("edit", "create"), ("admin", "create")] {
+            ensure!(may(role, verb, "builds")?, "{role} may not {verb} Builds yet");
+        }
+        Ok(())
+    })?;
+    assert!(!may("view", "create", "builds")? && !may("view", "create", "buildruns")?);
+    for resource in ["imageplatforms", "imageplatformclasses"] {
+        for (role, reads, writes) in
+            [("edit", true, false), ("admin", true, false), ("cluster-admin", true, true)]
+        {
+            for (verbs, expected) in [
+                (&["get", "list", "watch"][..], reads),
+                (&["create", "update", "patch", "delete"], writes),
+            ] {
+                for verb in verbs {
+                    assert_eq!(may(role, verb, resource)?, expected, "{role} {verb} {resource}");
+                }
+            }
+        }
+        assert!(!may("view", "create", resource)?, "{resource}");
+    }
     Ok(())
 }

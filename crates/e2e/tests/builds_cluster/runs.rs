@@ -194,6 +194,23 @@ fn tekton_takes_every_shape_of_pipeline_and_a_platform_without_a_node_says_so() 
     Ok(())
 }
 
+/// How many pods of a run are at work, and are not asked to end.
+fn pods(site: &BuildSite, run: &str) -> Result<usize> {
+    let label = format!("buildrun.shipwright.io/name={run}");
+    let pods = site.namespace.kubectl_json(&["get", "pods", "-l", &label])?;
+    let running = |pod: &&Value| {
+        pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
+    };
+    Ok(pods["items"].as_array().context("pods")?.iter().filter(running).count())
+}
+
+fn pods_end(site: &BuildSite, run: &str) -> Result<()> {
+    wait_for("the pods to end", LONG, || {
+        ensure!(pods(site, run)? == 0, "pods of {run} run");
+        Ok(())
+    })
+}
+
 #[test]
 fn cancel_ends_the_pods_and_a_deleted_executor_ends_the_run() -> Result<()> {
     let site = BuildSite::new("cancel")?;
@@ -209,18 +226,10 @@ fn cancel_ends_the_pods_and_a_deleted_executor_ends_the_run() -> Result<()> {
         site.apply(run(name, build, &json!({})))?;
         site.executor(name)?;
     }
-    let pods = |run: &str| -> Result<usize> {
-        let label = format!("buildrun.shipwright.io/name={run}");
-        let pods = site.namespace.kubectl_json(&["get", "pods", "-l", &label])?;
-        let running = |pod: &&Value| {
-            pod["status"]["phase"] == "Running" && pod["metadata"]["deletionTimestamp"].is_null()
-        };
-        Ok(pods["items"].as_array().context("pods")?.iter().filter(running).count())
-    };
     wait_for("both platforms to be built", LONG, || {
         let rows = site.run("many")?["status"]["output"]["platforms"].clone();
         ensure!(rows[0]["state"] == "Running" && rows[1]["state"] == "Running", "{rows}");
-        ensure!(pods("many")? == 2 && pods("single")? == 1, "not yet");
+        ensure!(pods(&site, "many")? == 2 && pods(&site, "single")? == 1, "not yet");
         Ok(())
     })
     .with_context(|| controller.log())?;
@@ -237,10 +246,7 @@ fn cancel_ends_the_pods_and_a_deleted_executor_ends_the_run() -> Result<()> {
     for name in ["many", "single"] {
         let ended = site.reaches(name, "False", "BuildRunCanceled", LONG)?;
         assert!(ended.to_string().contains("were canceled successfully"), "{ended}");
-        wait_for("the pods to end", LONG, || {
-            ensure!(pods(name)? == 0, "pods of {name} run");
-            Ok(())
-        })?;
+        pods_end(&site, name)?;
     }
     assert_eq!(site.run("many")?["status"]["output"]["platforms"][1]["state"], "Canceled");
     for (name, kind) in [("deleted", "pipelinerun"), ("deleted-one", "taskrun")] {
@@ -250,6 +256,41 @@ fn cancel_ends_the_pods_and_a_deleted_executor_ends_the_run() -> Result<()> {
         let ended = site.reaches(name, "False", "TaskRunIsMissing", SOON)?;
         assert!(ended.to_string().contains(&format!("{executor} doesn't exist")), "{ended}");
     }
+    nothing_forbidden(&controller);
+    Ok(())
+}
+
+#[test]
+fn a_run_that_takes_longer_than_its_timeout_ends_with_its_pods() -> Result<()> {
+    let site = BuildSite::new("timeout")?;
+    let controller = site.lead(busybox()?, &[])?;
+    let class = site.namespace.name().to_owned();
+    let _platforms = two_platforms(&class)?;
+    site.apply(strategy("slow", 300, 0)?)?;
+    // The Build's word counts, and a run's own before it.
+    let brief = json!({"timeout": "15s"});
+    let mut wide = many(&class);
+    merge(&mut wide, &brief);
+    site.apply(build("wide", "slow", &wide))?;
+    site.apply(build("one", "slow", &json!({"timeout": "1h"})))?;
+    site.apply(run("wide", "wide", &json!({})))?;
+    site.apply(run("one", "one", &brief))?;
+    for (name, kind) in [("wide", "PipelineRun"), ("one", "TaskRun")] {
+        let ended = site
+            .reaches(name, "False", "BuildRunTimeout", LONG)
+            .with_context(|| controller.log())?;
+        let status = &ended["status"];
+        let message = format!("BuildRun {name} failed to finish within 15s");
+        assert_eq!(condition(&ended, "Succeeded").context("one")?["message"], message);
+        assert_eq!(status["executor"]["kind"], kind);
+        assert!(status["completionTime"].is_string(), "{status}");
+        pods_end(&site, name)?;
+    }
+    let output = &site.run("wide")?["status"]["output"];
+    let states: Vec<&Value> =
+        output["platforms"].as_array().context("rows")?.iter().map(|row| &row["state"]).collect();
+    assert_eq!(states, ["Canceled", "Canceled"], "{output}");
+    assert!(output["digest"].is_null(), "no index: {output}");
     nothing_forbidden(&controller);
     Ok(())
 }
