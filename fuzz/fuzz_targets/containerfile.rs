@@ -1,11 +1,11 @@
 //! Any bytes are a Containerfile or an error with a place in it. What is read is evaluated for two
-//! platforms, within bounds.
+//! platforms, within bounds, down to what each stage changes.
 #![no_main]
 
 use std::collections::BTreeMap;
 
 use libfuzzer_sys::fuzz_target;
-use portolan_build::containerfile::{evaluate, outline, parse};
+use portolan_build::containerfile::{Inherited, evaluate, outline, parse};
 
 fuzz_target!(|bytes: &[u8]| {
     let outline = outline(bytes);
@@ -16,7 +16,12 @@ fuzz_target!(|bytes: &[u8]| {
             let args = BTreeMap::from([("A".to_owned(), "value".to_owned())]);
             for platform in ["linux/amd64", "linux/arm/v7"] {
                 let platform = platform.parse().expect("a platform");
-                let _ = evaluate(&instructions, escape, &platform, &args, None);
+                let Ok(found) = evaluate(&instructions, escape, &platform, &args, None) else {
+                    continue;
+                };
+                for stage in &found.stages {
+                    let _ = stage.changes(&Inherited::default());
+                }
             }
         }
     }
