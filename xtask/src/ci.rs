@@ -41,6 +41,12 @@ const STEPS: &[Step] = &[
         of: Only::Suites,
         run: || xtask(&["e2e", "--containerd=2", "shim_jobs"]),
     },
+    // The other half of the image: every library is compiled once more for it.
+    Step {
+        name: "e2e arm64",
+        of: Only::Suites,
+        run: || xtask(&["e2e", "--platform=linux/arm64", "every_program_of_the_image"]),
+    },
 ];
 
 /// Runs every step even after one failed: one run tells everything.
@@ -55,8 +61,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     println!();
     for (name, took, result) in &rows {
         match result {
-            Ok(()) => println!("ok      {name:8} {took:.1?}"),
-            Err(error) => println!("FAILED  {name:8} {took:.1?}  {error:#}"),
+            Ok(()) => println!("ok      {name:9} {took:.1?}"),
+            Err(error) => println!("FAILED  {name:9} {took:.1?}  {error:#}"),
         }
     }
     if rows.iter().any(|(_, _, result)| result.is_err()) {

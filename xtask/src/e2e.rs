@@ -5,13 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
+use portolan_core::Platform;
 
 use crate::program::{AGENT, CONTROLLER, INIT, PORTOLAN, VERIFIER, build_together};
-use crate::program::{static_programs, static_target};
+use crate::step_image::{self, Half};
 use crate::testbed::process::MARK;
 use crate::testbed::state::State;
 use crate::testbed::{Cache, Missing, Runtime, Use, ensure, up};
-use crate::{step_image, suite};
+use crate::{image, suite};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -21,6 +22,9 @@ pub(crate) struct Args {
     /// Which containerd the node runs on
     #[arg(long, value_enum, default_value_t)]
     containerd: Runtime,
+    /// Portolan's image for this platform too, whose programs then run under qemu-user, such as linux/arm64
+    #[arg(long, value_name = "PLATFORM")]
+    platform: Vec<Platform>,
     /// Only tests whose name contains one of these
     filter: Vec<String>,
 }
@@ -45,18 +49,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
         ])
     })?;
     // Libraries in C are compiled for musl too.
-    let steps = phases.time("build image", || static_programs(static_target(), "step"))?;
+    let platforms = platforms(&args.platform);
+    let halves = phases
+        .time("build image", || platforms.iter().map(Half::build).collect::<Result<Vec<_>>>())?;
     phases.time("build tests", || test_command(&["--no-run"]).and_then(succeed))?;
     // From here on there is something to take away, whatever becomes of us.
     let guard = if args.keep { None } else { Some(Guard::start(&lock)?) };
     let state = phases.time("cluster up", || up::up(&cache, &tools))?;
     let [(_, portolan), ..] = &programs;
-    let step_image = phases.time("step image", || step_image::push(portolan, &steps, &state))?;
+    let step_image = phases.time("step image", || step_image::push(portolan, &halves, &state))?;
     let outcome = phases.time("tests", || {
         let mut tests = test_command(&["--no-fail-fast"])?;
         tests
             .env("PORTOLAN_TESTBED_STATE", State::file(&state.run_dir))
             .env("PORTOLAN_STEP_IMAGE", &step_image)
+            .env("PORTOLAN_STEP_PLATFORMS", words(&platforms))
             .envs(programs)
             // What a test leaves running is found and ended with the cluster.
             .env(MARK, &state.run_dir);
@@ -75,6 +82,21 @@ pub(crate) fn run(args: Args) -> Result<()> {
         bail!("cargo xtask e2e failed; the cluster's logs are in {}", logs.display());
     }
     Ok(())
+}
+
+/// This machine's, and each of the others once.
+fn platforms(others: &[Platform]) -> Vec<Platform> {
+    let mut all = vec![image::here()];
+    for other in others.iter().map(Platform::normalised) {
+        if !all.contains(&other) {
+            all.push(other);
+        }
+    }
+    all
+}
+
+fn words(platforms: &[Platform]) -> String {
+    platforms.iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
 }
 
 fn cargo() -> Command {
@@ -160,6 +182,14 @@ impl std::fmt::Display for Phases {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_image_is_for_this_machine_and_for_others_once() {
+        let other = Platform::new("linux", "s390x");
+        let all = platforms(&[image::here(), other.clone(), other.clone()]);
+        assert_eq!(all, [image::here(), other]);
+        assert_eq!(words(&all), format!("{},linux/s390x", image::here()));
+    }
 
     #[test]
     fn phases_add_up() {

@@ -34,7 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let here = Platform::new("linux", std::env::consts::ARCH).normalised();
+    let here = here();
     let platforms = match args.platform.is_empty() {
         true => vec![here.clone()],
         false => args.platform.iter().map(Platform::normalised).collect(),
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let dir = tempfile::tempdir().context("make a temporary folder")?;
     for platform in &platforms {
         println!("== programs for {platform}");
-        let programs = programs(platform, &here, &args.profile)?;
+        let programs = programs(platform, &args.profile)?;
         step_image::lay_out(&programs, &platform.architecture, dir.path())?;
         if platform.architecture != here.architecture {
             try_out(platform, &programs)?;
@@ -55,9 +55,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn programs(platform: &Platform, here: &Platform, profile: &str) -> Result<Vec<PathBuf>> {
+/// This machine's own platform.
+pub(crate) fn here() -> Platform {
+    Platform::new("linux", std::env::consts::ARCH).normalised()
+}
+
+/// Every program of ours for a platform.
+pub(crate) fn programs(platform: &Platform, profile: &str) -> Result<Vec<PathBuf>> {
     let target = target(platform)?;
-    match platform.architecture == here.architecture {
+    match platform.architecture == here().architecture {
         true => static_programs(target, profile),
         false => {
             let zig = Zig::ensure()?;

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result, bail};
 use serde_json::Value;
 
 /// One of our programs.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Program {
     package: &'static str,
     name: &'static str,
@@ -42,6 +42,15 @@ impl Program {
     }
 }
 
+/// A program as it is released, built with all that are measured: each alone would have features of libraries of its own, and
+/// every suite would compile them again. Whoever builds a release from the workspace has the same.
+pub(crate) fn released(program: Program) -> Result<PathBuf> {
+    let all = [PORTOLAN, AGENT, CONTROLLER, XTASK];
+    let paths = build_together(all, &["--release"])?;
+    let found = all.into_iter().zip(paths).find(|(one, _)| *one == program);
+    found.map(|(_, path)| path).with_context(|| format!("{} is not among them", program.name))
+}
+
 /// What the image of Portolan holds: every program, without a loader or libraries.
 pub(crate) fn static_programs(target: &'static str, profile: &str) -> Result<Vec<PathBuf>> {
     static_programs_by(cargo_build, target, profile)
@@ -58,11 +67,6 @@ pub(crate) fn static_programs_by(
     let flags = ["--profile", profile];
     let all = [PORTOLAN, AGENT, CONTROLLER, VERIFIER, INIT].map(one);
     build_by(command(), all, &flags).map(Vec::from)
-}
-
-/// The machine's own, for images.
-pub(crate) fn static_target() -> &'static str {
-    MUSL
 }
 
 fn cargo_build() -> Command {

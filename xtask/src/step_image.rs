@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use portolan_core::Platform;
 use serde_json::Value;
 
+use crate::image;
 use crate::testbed::state::State;
 
 /// Where machines keep the certificates that they trust.
@@ -60,17 +61,59 @@ pub(crate) fn build(
     Ok(digest.to_owned())
 }
 
-/// Builds the image with `portolan` and pushes it; returns what pods pull, by digest.
-pub(crate) fn push(portolan: &Path, programs: &[PathBuf], state: &State) -> Result<String> {
-    let dir = tempfile::tempdir().context("make a temporary folder")?;
-    let here = Platform::new("linux", std::env::consts::ARCH).normalised();
-    lay_out(programs, &here.architecture, dir.path())?;
+/// The programs of one platform.
+#[derive(Debug)]
+pub(crate) struct Half {
+    platform: Platform,
+    programs: Vec<PathBuf>,
+}
+
+impl Half {
+    /// Builds them, as quickly as can be.
+    pub(crate) fn build(platform: &Platform) -> Result<Self> {
+        let programs = image::programs(platform, "step")?;
+        Ok(Self { platform: platform.clone(), programs })
+    }
+}
+
+/// Builds the image with `portolan`, for one platform or more, and pushes it; returns what pods pull, by digest.
+pub(crate) fn push(portolan: &Path, halves: &[Half], state: &State) -> Result<String> {
     let base = state.images.get(BASE).with_context(|| format!("the testbed has no {BASE}"))?;
     let base = base.replacen(&state.registry.cluster, &state.registry.loopback, 1);
     let repository = "portolan/portolan";
-    let output = format!("{}/{repository}:e2e", state.registry.loopback);
-    let digest = build(portolan, dir.path(), &[here], &base, &output)?;
+    let here = image::here();
+    let (mut parts, mut digest) = (Vec::new(), String::new());
+    for Half { platform, programs } in halves {
+        let dir = tempfile::tempdir().context("make a temporary folder")?;
+        lay_out(programs, &platform.architecture, dir.path())?;
+        // What the testbed stands on is of this machine; no other platform's pods run here.
+        let base = if *platform == here { base.as_str() } else { "scratch" };
+        let part =
+            format!("{}/{repository}:e2e-{}", state.registry.loopback, platform.architecture);
+        digest = build(portolan, dir.path(), std::slice::from_ref(platform), base, &part)?;
+        parts.push(part);
+    }
+    if parts.len() > 1 {
+        let all = format!("{}/{repository}:e2e", state.registry.loopback);
+        digest = index(portolan, &all, &parts)?;
+    }
     Ok(format!("{}/{repository}@{digest}", state.registry.cluster))
+}
+
+/// Has `portolan` make one index of images; returns its digest.
+fn index(portolan: &Path, to: &str, parts: &[String]) -> Result<String> {
+    let mut command = Command::new(portolan);
+    command.args(["image", "index", "create", "-o", "json", to]).args(parts);
+    let out = command
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("start {}", portolan.display()))?;
+    if !out.status.success() {
+        bail!("the index of the image cannot be made; see above");
+    }
+    let made: Value = serde_json::from_slice(&out.stdout).context("what was made")?;
+    let digest = made["digest"].as_str().context("the index has no digest")?;
+    Ok(digest.to_owned())
 }
 
 fn copy_folder(from: &Path, to: &Path) -> Result<()> {

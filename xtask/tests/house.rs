@@ -254,13 +254,15 @@ fn tests_by_name() -> BTreeSet<String> {
     fn collect(items: &[syn::Item], names: &mut BTreeSet<String>) {
         for item in items {
             match item {
-                syn::Item::Fn(function)
-                    if function
-                        .attrs
-                        .iter()
-                        .any(|a| a.path().segments.last().is_some_and(|s| s.ident == "test")) =>
-                {
-                    names.insert(function.sig.ident.to_string());
+                syn::Item::Fn(function) => {
+                    let is = |word: &str| {
+                        let mut paths = function.attrs.iter().map(|one| one.path());
+                        paths.any(|path| path.segments.last().is_some_and(|s| s.ident == word))
+                    };
+                    // What nobody runs holds nothing.
+                    if is("test") && !is("ignore") {
+                        names.insert(function.sig.ident.to_string());
+                    }
                 }
                 syn::Item::Mod(module) => {
                     if let Some((_, inner)) = &module.content {
@@ -268,7 +270,9 @@ fn tests_by_name() -> BTreeSet<String> {
                     }
                 }
                 // proptest! { #[test] fn name(..) { .. } }: the macro hides the item.
-                syn::Item::Macro(call) => {
+                syn::Item::Macro(call)
+                    if call.mac.path.segments.last().is_some_and(|s| s.ident == "proptest") =>
+                {
                     let body = call.mac.tokens.to_string();
                     names.extend(body.split("fn ").skip(1).map(|rest| {
                         rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect()

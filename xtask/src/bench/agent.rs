@@ -4,21 +4,19 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use portolan_core::manifest::{Descriptor, Manifest, media_type};
 use portolan_core::{Digest, Platform};
 use serde_json::{Value, json};
 
+use super::host::{Agent, split};
 use super::idle;
 use super::report::{Promise, Report, Row, millis};
 use super::server::Server;
 use crate::layout::Layer;
-use crate::program::{AGENT, PORTOLAN};
+use crate::program::{AGENT, PORTOLAN, released};
 use crate::testbed::cache::Cache;
 use crate::testbed::image::{Contents, layer};
 
@@ -29,10 +27,13 @@ const BATCH: usize = 64;
 const REPOSITORY: &str = "bench/small";
 /// Of one call; `--runs` multiplies it.
 const CALLS: usize = 100;
+/// How full the machine's disk is otherwise is not what is measured.
+const CONFIG: &str =
+    "[cache]\ntarget_percent = 98\nhigh_water_percent = 99\n[rootdisk]\nmin_size = \"16MiB\"\n";
 
 pub(crate) fn run(runs: usize) -> Result<Report> {
-    let portolan = PORTOLAN.build(&["--release"])?;
-    let agent = AGENT.build(&["--release"])?;
+    let portolan = released(PORTOLAN)?;
+    let agent = released(AGENT)?;
     let scratch = Cache::of_user()?.tools();
     fs::create_dir_all(&scratch)?;
     let scratch = tempfile::tempdir_in(scratch)?;
@@ -46,7 +47,7 @@ pub(crate) fn run(runs: usize) -> Result<Report> {
             "resolved_digest": digest, "os": "linux", "arch": platform().architecture })
     };
     let root = scratch.path().join("root");
-    let running = Agent::start(&agent, &root)?;
+    let running = Agent::start(&agent, &root, CONFIG)?;
     println!("bench: {DISKS} disks");
     let began = Instant::now();
     for batch in digests.chunks(BATCH) {
@@ -65,7 +66,7 @@ pub(crate) fn run(runs: usize) -> Result<Report> {
     // As after a start of the machine: nothing in memory but what the agent keeps.
     drop(running);
     let began = Instant::now();
-    let running = Agent::start(&agent, &root)?;
+    let running = Agent::start(&agent, &root, CONFIG)?;
     report.notes.push(format!("restarted and healthy in {:.1?}", began.elapsed()));
     calls(&running, &digests, image, runs, &mut report)?;
     starts(&running, &digests, image, runs, &mut report)?;
@@ -214,84 +215,6 @@ fn row(what: &str, mut times: Vec<Duration>, idle: f64) -> (Times, Row) {
         idle: Some(idle),
     };
     (found, row)
-}
-
-/// A running agent, killed when dropped.
-struct Agent {
-    child: Child,
-    socket: PathBuf,
-}
-
-impl Agent {
-    fn start(program: &Path, root: &Path) -> Result<Self> {
-        let socket = root.with_extension("sock");
-        let config = root.with_extension("toml");
-        // How full the machine's disk is otherwise is not what is measured.
-        let marks = "[cache]\ntarget_percent = 98\nhigh_water_percent = 99\n";
-        fs::write(&config, format!("{marks}[rootdisk]\nmin_size = \"16MiB\"\n"))?;
-        let log = fs::File::create(root.with_extension("log"))?;
-        let child = Command::new(program)
-            .arg("--root")
-            .arg(root)
-            .arg("--socket")
-            .arg(&socket)
-            .arg("--config")
-            .arg(&config)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone()?)
-            .stderr(log)
-            .spawn()
-            .context("start portolan-agent")?;
-        let mut agent = Self { child, socket };
-        for _ in 0..600 {
-            if let Some(status) = agent.child.try_wait()? {
-                let log = fs::read_to_string(root.with_extension("log"))?;
-                bail!("portolan-agent ended ({status}):\n{log}");
-            }
-            if agent.call("GET", "/readyz", &Value::Null).is_ok_and(|(status, _)| status == 200) {
-                return Ok(agent);
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        bail!("portolan-agent is not ready after 30 s")
-    }
-
-    /// Status and body. HTTP/1.0: the answer ends with the connection.
-    fn call(&self, method: &str, path: &str, body: &Value) -> Result<(u16, String)> {
-        let mut stream = UnixStream::connect(&self.socket).context("connect to the agent")?;
-        let body = if body.is_null() { String::new() } else { body.to_string() };
-        let length = body.len();
-        // One write: what comes in two pieces would wait for the first to be acknowledged.
-        let request = format!(
-            "{method} {path} HTTP/1.0\r\nHost: agent\r\nContent-Type: application/json\r\n\
-             Content-Length: {length}\r\n\r\n{body}"
-        );
-        stream.write_all(request.as_bytes())?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer)?;
-        split(&String::from_utf8_lossy(&answer))
-    }
-
-    #[allow(clippy::cast_precision_loss, reason = "kibibytes of a process fit")]
-    fn resident_mib(&self) -> Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-        let kib: u64 = line.context("no VmRSS")?.trim().trim_end_matches(" kB").parse()?;
-        Ok(kib as f64 / 1024.0)
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn split(answer: &str) -> Result<(u16, String)> {
-    let (head, body) = answer.split_once("\r\n\r\n").context("half an answer")?;
-    let status = head.split(' ').nth(1).and_then(|word| word.parse().ok());
-    Ok((status.with_context(|| format!("no status in {head:?}"))?, body.to_owned()))
 }
 
 fn platform() -> Platform {

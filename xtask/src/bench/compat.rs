@@ -10,7 +10,7 @@ use super::commands::{commands, installed, said};
 use super::inner;
 use super::report::{Promise, Report, millis};
 use super::server::Server;
-use crate::program::PORTOLAN;
+use crate::program::{PORTOLAN, released};
 use crate::testbed::build::{Missing, ensure as ensure_parts};
 use crate::testbed::parts::Use;
 
@@ -38,7 +38,7 @@ compatibilities:
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let tools = ensure_parts(Use::Bench, Missing::Fails)?;
     let scratch = tempfile::tempdir()?;
-    let portolan = installed(&PORTOLAN.build(&["--release"])?, scratch.path(), "portolan")?;
+    let portolan = installed(&released(PORTOLAN)?, scratch.path(), "portolan")?;
     let their_program = installed(&tools["nfd"], scratch.path(), "nfd")?;
     let server = Server::embedded(&portolan, &scratch.path().join("registry"))?;
     let hello = format!("oci:{}:1", crate::root().join("fixtures/images/hello").display());

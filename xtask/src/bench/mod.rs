@@ -5,7 +5,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::program::XTASK;
+use crate::program::{XTASK, released};
 
 mod agent;
 mod build;
@@ -13,11 +13,13 @@ mod commands;
 mod compat;
 mod crash;
 mod fixture;
+mod host;
 mod http;
 mod idle;
 mod images;
 mod inner;
 mod limit;
+mod machine;
 mod maker;
 mod measure;
 mod nasty;
@@ -62,7 +64,7 @@ enum Suite {
     Build(build::Args),
     /// Shims: 5,000 nodes on a real API server, beside a bare client and runtime-class-manager; an install on a node
     Shim(shim::Args),
-    /// The whole journey of examples/hello on one machine: cold and warm
+    /// The whole journey of examples/hello on one machine, cold and warm; a machine of it, stage by stage
     Ship,
     /// Kills the agent over and over, anywhere, and looks at what is left
     Crash {
@@ -111,7 +113,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Builds this very program with optimisations and lets that do it: what a client costs is part of the numbers.
 fn again_as_release() -> Result<()> {
-    let mut command = Command::new(XTASK.build(&["--release"])?);
+    let mut command = Command::new(released(XTASK)?);
     let status = command.args(std::env::args_os().skip(1)).status().context("start the bench")?;
     if !status.success() {
         bail!("the bench ended with {status}; see above");

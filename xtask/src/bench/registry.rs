@@ -11,7 +11,7 @@ use super::measure::{self, Run, median};
 use super::report::{Promise, Report, Row, millis};
 use super::server::{Server, push};
 use super::{fixture, http};
-use crate::program::PORTOLAN;
+use crate::program::{PORTOLAN, released};
 use crate::testbed::build::{Missing, Toolbox, ensure};
 use crate::testbed::parts::Use;
 
@@ -19,7 +19,7 @@ const REPOSITORY: &str = "bench/image";
 
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let tools = ensure(Use::Bench, Missing::Fails)?;
-    let portolan = PORTOLAN.build(&["--release"])?;
+    let portolan = released(PORTOLAN)?;
     let layout = fixture::image()?;
     let blobs = fixture::blobs(&layout)?;
     // Beside the cache and so on the same disk as everything measured; gone when dropped.

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::commands::{commands, installed, said};
 use super::report::{Promise, Report, millis};
 use super::server::Server;
-use crate::program::PORTOLAN;
+use crate::program::{PORTOLAN, released};
 
 /// In milliseconds, with the start of the program.
 const MOST: f64 = 300.0;
@@ -20,7 +20,7 @@ const NEEDS: &str = r#"{"schemaVersion": "0.1.0", "namespaces": {"kernel": {"plu
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let scratch = tempfile::tempdir()?;
     let file = |name: &str| scratch.path().join(name);
-    let portolan = installed(&PORTOLAN.build(&["--release"])?, scratch.path(), "portolan")?;
+    let portolan = installed(&released(PORTOLAN)?, scratch.path(), "portolan")?;
     let ours = || {
         let mut command = Command::new(&portolan);
         command.env("COSIGN_PASSWORD", "bench");

@@ -16,7 +16,7 @@ use super::images::{self, Image};
 use super::measure::{self, Run, median};
 use super::report::{Promise, Report, Row, millis};
 use super::server::{Server, push};
-use crate::program::{PORTOLAN, XTASK};
+use crate::program::{PORTOLAN, XTASK, released};
 use crate::testbed::build::{Missing, Toolbox, ensure};
 use crate::testbed::parts::Use;
 
@@ -90,8 +90,8 @@ impl Measured {
 pub(crate) fn run(runs: usize, args: &Args) -> Result<Report> {
     let tools = ensure(Use::Bench, Missing::Fails)?;
     let (images, stats) = images::all(&tools, args.synthetic)?;
-    let portolan = PORTOLAN.build(&["--release"])?;
-    let xtask = XTASK.build(&["--release"])?;
+    let portolan = released(PORTOLAN)?;
+    let xtask = released(XTASK)?;
     let cache = images.first().and_then(|image| image.layout.parent()).context("no images")?;
     // Beside the cache and so on the same disk as everything measured; gone when dropped.
     let scratch = tempfile::tempdir_in(cache.parent().context("the cache has a folder")?)?;

@@ -1,4 +1,4 @@
-//! The whole journey on one machine: the first time with nothing there, and again.
+//! The whole journey on one machine: the first time with nothing there, and again; and a machine of what came of it.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,17 +6,17 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::commands::installed;
-use super::idle;
 use super::measure::{median, run as measured};
 use super::report::{Promise, Report, Row, millis};
-use crate::program::PORTOLAN;
+use super::{idle, machine};
+use crate::program::{PORTOLAN, released};
 
 /// What a person waits for after compilation, in milliseconds: the first time, and again.
 const GOALS: [(&str, f64); 2] = [("cold", 3_000.0), ("warm", 1_000.0)];
 
 pub(crate) fn run(runs: usize) -> Result<Report> {
     let scratch = tempfile::tempdir()?;
-    let portolan = installed(&PORTOLAN.build(&["--release"])?, scratch.path(), "portolan")?;
+    let portolan = installed(&released(PORTOLAN)?, scratch.path(), "portolan")?;
     let hello = crate::root().join("examples/hello");
     let ship = |root: &Path| {
         let mut command = Command::new(&portolan);
@@ -47,5 +47,8 @@ pub(crate) fn run(runs: usize) -> Result<Report> {
         let what = format!("{what}, ms");
         report.promises.push(Promise { what, measured: median_ms, at_most: goal });
     }
+    let root = scratch.path().join("root-0");
+    let shipped = machine::shipped(&mut ship(&root))?;
+    machine::run(&mut report, runs, &portolan, (&root, &shipped))?;
     Ok(report)
 }

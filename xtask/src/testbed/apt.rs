@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
+use super::cache::Cache;
+
 /// Asked by Debian's service scripts before they start anything; 101 means "not allowed".
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
@@ -25,11 +27,12 @@ pub(crate) fn install(packages: &[&str]) -> Result<()> {
     if let Some(obstacle) = obstacle() {
         bail!("cannot install {}: {obstacle}", packages.join(" "));
     }
+    let _lock = one_at_a_time()?;
     println!("testbed: apt-get install {}", packages.join(" "));
     // On a machine with an init system the packages of etcd, containerd and docker-registry
     // would start system services on well-known ports; the testbed starts its own.
     let _policy = NoServices::put()?;
-    update()?;
+    apt(&["update", "-qq"])?;
     let mut args = vec!["install", "-y", "-qq", "--no-install-recommends"];
     args.extend(packages);
     apt(&args)
@@ -40,7 +43,13 @@ pub(crate) fn update() -> Result<()> {
     if let Some(obstacle) = obstacle() {
         bail!("cannot fetch the lists of packages: {obstacle}");
     }
+    let _lock = one_at_a_time()?;
     apt(&["update", "-qq"])
+}
+
+/// Of two at once apt-get lets one fail over the lists of packages, and one would take the other's policy away.
+fn one_at_a_time() -> Result<fs::File> {
+    Cache::of_user()?.lock("apt")
 }
 
 fn apt(args: &[&str]) -> Result<()> {

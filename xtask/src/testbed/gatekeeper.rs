@@ -1,6 +1,7 @@
 //! Gatekeeper, installed from the manifest of its own module. What is changed is what an operator
 //! would: images, how many, how patient its probes are, and that its webhooks fail closed; and what makes
-//! room for others: the webhooks see only namespaces that ask for it by a label.
+//! room for others: the webhooks see only namespaces that ask for it by a label, and of what is in no namespace
+//! only Gatekeeper's own.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -16,6 +17,11 @@ use super::up::{kubectl, wait_for_deployments};
 
 /// Namespaces with this label, `enforced`, are Gatekeeper's business.
 const LABEL: &str = "portolan.dev/gatekeeper";
+
+/// A selector of namespaces leaves what is in none to the webhooks, so that without this every definition that any
+/// test writes would wait for Gatekeeper. What is in none has no such member, and a namespace has its own name in it.
+const CONCERNED: &str =
+    "has(request.namespace) || request.resource.group.endsWith('gatekeeper.sh')";
 
 /// Names of services that Gatekeeper must find at the host, as there is no cluster DNS: those under
 /// which the shipped Providers name the verifier.
@@ -72,10 +78,11 @@ fn adapted(mut object: Value, image: &str, host: Ipv4Addr) -> Value {
             container["image"] = json!(image);
             container["imagePullPolicy"] = json!("IfNotPresent");
             for probe in ["livenessProbe", "readinessProbe"] {
-                // It was ended for answers that took over a second, while pods of builds had both processors;
-                // until it was back, no definition could be written.
+                // It was ended for answers that took over a second, while pods of builds had both processors, and again for
+                // half a minute without an answer: next to programs of the host its share of these is small.
                 if let Some(probe) = container.get_mut(probe).and_then(Value::as_object_mut) {
                     probe.insert("timeoutSeconds".to_owned(), json!(10));
+                    probe.insert("failureThreshold".to_owned(), json!(18));
                 }
             }
             if let Some(args) = container["args"].as_array_mut()
@@ -89,6 +96,8 @@ fn adapted(mut object: Value, image: &str, host: Ipv4Addr) -> Value {
             for webhook in object["webhooks"].as_array_mut().into_iter().flatten() {
                 webhook["failurePolicy"] = json!("Fail");
                 webhook["timeoutSeconds"] = json!(10);
+                webhook["matchConditions"] =
+                    json!([{ "name": "concerned.portolan.dev", "expression": CONCERNED }]);
                 if let Some(all) = webhook["namespaceSelector"]["matchExpressions"].as_array_mut() {
                     all.push(json!({ "key": LABEL, "operator": "In", "values": ["enforced"] }));
                 }
@@ -135,6 +144,7 @@ webhooks:
         let terms = webhook["namespaceSelector"]["matchExpressions"].as_array().unwrap();
         assert_eq!((terms.len(), &terms[0]["key"]), (2, &json!("theirs")));
         assert_eq!(terms[1], json!({ "key": LABEL, "operator": "In", "values": ["enforced"] }));
+        assert_eq!(webhook["matchConditions"][0]["expression"], CONCERNED);
         assert_eq!(probe_object()["metadata"]["labels"][LABEL], "enforced");
     }
 
@@ -145,7 +155,8 @@ webhooks:
         assert_eq!(pod["containers"][0]["image"], "registry/ours:1");
         assert_eq!(pod["hostAliases"][0]["ip"], "10.213.0.1");
         let probe = &pod["containers"][0]["livenessProbe"];
-        assert_eq!(probe, &json!({ "periodSeconds": 10, "timeoutSeconds": 10 }));
+        let patient = json!({ "periodSeconds": 10, "timeoutSeconds": 10, "failureThreshold": 18 });
+        assert_eq!(probe, &patient);
         assert!(pod["containers"][0].get("readinessProbe").is_none(), "none is made");
         assert_eq!(all[1]["spec"]["replicas"], 1);
         assert_eq!(all[0], json!({ "kind": "Secret" }));

@@ -34,8 +34,8 @@ pub(crate) mod state;
 mod tekton;
 pub(crate) mod up;
 
-use crate::program::{PORTOLAN, static_programs, static_target};
-use crate::step_image;
+use crate::program::PORTOLAN;
+use crate::step_image::{self, Half};
 
 pub(crate) use build::{Missing, ensure};
 pub(crate) use cache::Cache;
@@ -102,8 +102,8 @@ pub(crate) fn run(args: Args) -> Result<()> {
         Command::StepImage => {
             let state = running(&cache)?;
             let portolan = PORTOLAN.build(&[])?;
-            let steps = static_programs(static_target(), "step")?;
-            println!("{}", step_image::push(&portolan, &steps, &state)?);
+            let own = Half::build(&crate::image::here())?;
+            println!("{}", step_image::push(&portolan, &[own], &state)?);
             Ok(())
         }
         Command::Env => {

@@ -39,8 +39,9 @@ pub(super) fn install(state: &State) -> Result<()> {
         kubectl(state, &["apply", "--server-side", "--force-conflicts", "-f", &from])
             .with_context(|| format!("apply {from}"))
     };
-    // The namespace is among the files, and folders are read in the order of names.
-    wait("Tekton's configuration to be accepted", Duration::from_secs(30), || apply("0-config"))?;
+    // The namespace is among the files, and folders are read in the order of names. What has no namespace passes
+    // Gatekeeper's webhooks too, which fail closed until its pod is ready: on a busy machine that takes a minute.
+    wait("Tekton's configuration to be accepted", Duration::from_secs(120), || apply("0-config"))?;
     apply("1-deployments")?;
     apply("2-webhooks")?;
     wait_for_deployments(state, "tekton-pipelines")?;

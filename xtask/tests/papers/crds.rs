@@ -8,39 +8,46 @@ use serde_json::Value;
 use super::page::{MARK, cell, root};
 use super::{read, source};
 
+/// A kind, and two places.
+type Words = (&'static str, [&'static str; 2], Option<[&'static str; 2]>);
+
 /// Where the words of a kind's conditions are: the constant that names the condition with its file, and the function that
-/// gives reasons with its file.
-const CONDITIONS: [(&str, [&str; 2], [&str; 2]); 5] = [
+/// gives reasons with its file; none where they are in a table of their own.
+const CONDITIONS: [Words; 8] = [
     (
         "ImagePlatformClass",
         ["AVAILABLE", "crates/api/src/platform/mod.rs"],
-        ["status", "crates/build/src/plan/class.rs"],
+        Some(["status", "crates/build/src/plan/class.rs"]),
     ),
     (
         "Shim",
         ["AVAILABLE", "crates/api/src/shim/status.rs"],
-        ["available", "crates/controller/src/shims/status.rs"],
+        Some(["available", "crates/controller/src/shims/status.rs"]),
     ),
     (
         "Shim",
         ["PROGRESSING", "crates/api/src/shim/status.rs"],
-        ["progressing", "crates/controller/src/shims/status.rs"],
+        Some(["progressing", "crates/controller/src/shims/status.rs"]),
     ),
     (
         "Shim",
         ["DEGRADED", "crates/api/src/shim/status.rs"],
-        ["degraded", "crates/controller/src/shims/status.rs"],
+        Some(["degraded", "crates/controller/src/shims/status.rs"]),
     ),
     (
         "Shim",
         ["RUNTIME_CLASS_READY", "crates/api/src/shim/status.rs"],
-        ["class_ready", "crates/controller/src/shims/status.rs"],
+        Some(["class_ready", "crates/controller/src/shims/status.rs"]),
     ),
+    ("Release", ["RESOLVED", "crates/api/src/release/status.rs"], None),
+    ("Release", ["VERIFIED", "crates/api/src/release/status.rs"], None),
+    ("Release", ["READY", "crates/api/src/release/status.rs"], None),
 ];
 
 /// Kinds whose reasons are those of builds.
 const BUILDS: [&str; 2] = ["Build", "BuildRun"];
 const BUILD_REASONS: &str = "crates/api/src/reason.rs";
+const RELEASE_REASONS: &str = "crates/release/src/reason.rs";
 
 /// So many fields below another are told once, and referred to elsewhere.
 const LARGE: usize = 4;
@@ -277,11 +284,12 @@ fn conditions(kind: &str, page: &mut String) {
     if !known.is_empty() {
         page.push_str("\n## Conditions\n\n| condition | | reasons |\n|---|---|---|\n");
     }
-    for (_, [name, file], [function, at]) in known {
+    for (_, [name, file], reasons) in known {
         let words = source::constants(file);
         let (condition, meaning) =
             words.get(*name).unwrap_or_else(|| panic!("{file} has no {name}"));
-        let reasons = source::verdicts(at, function);
+        let reasons = reasons.map(|[function, at]| source::verdicts(at, function));
+        let reasons = reasons.unwrap_or_default();
         let of = |status: &str| {
             let own = reasons.iter().filter(|(of, _)| of == status);
             let own: Vec<String> = own.map(|(_, word)| format!("`{word}`")).collect();
@@ -290,12 +298,19 @@ fn conditions(kind: &str, page: &mut String) {
         let told: Vec<String> = ["True", "False", "Unknown"].into_iter().filter_map(of).collect();
         let _ = writeln!(page, "| `{condition}` | {} | {} |", cell(meaning), told.join("; "));
     }
-    if BUILDS.contains(&kind) {
-        page.push_str("\n## Reasons\n\n| reason | |\n|---|---|\n");
-        let outcomes = source::constants(BUILD_REASONS).into_values();
-        for (word, meaning) in outcomes.chain(source::reasons(BUILD_REASONS)) {
-            let _ = writeln!(page, "| `{word}` | {} |", cell(&meaning));
+    let reasons: Vec<(String, String)> = match kind {
+        _ if BUILDS.contains(&kind) => {
+            let outcomes = source::constants(BUILD_REASONS).into_values();
+            outcomes.chain(source::reasons(BUILD_REASONS)).collect()
         }
+        "Release" => source::constants(RELEASE_REASONS).into_values().collect(),
+        _ => return,
+    };
+    page.push_str("\n## Reasons\n\n| reason | |\n|---|---|\n");
+    for (word, meaning) in reasons {
+        let _ = writeln!(page, "| `{word}` | {} |", cell(&meaning));
+    }
+    if BUILDS.contains(&kind) {
         page.push_str("\nAny other word is Tekton's own, as it is.\n");
     }
 }

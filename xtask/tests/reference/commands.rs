@@ -5,10 +5,14 @@ use std::fmt::Write as _;
 
 use clap::{Arg, ArgAction, Command};
 
-use super::page::{MARK, cell, outside_code, settle};
+#[path = "page.rs"]
+mod page;
+use page::{MARK, cell, outside_code, settle};
 
 /// Holds the pages of a program and of all its commands against those in `docs/reference/cli`.
-pub(crate) fn check(mut program: Command) {
+#[test]
+fn the_checked_in_reference_is_what_the_program_parses() {
+    let mut program = <crate::Args as clap::CommandFactory>::command();
     let name = program.get_name().to_owned();
     // Also puts the flags together that are left out of other commands, and flags for all into each.
     program.build();
@@ -119,7 +123,11 @@ fn named(arg: &Arg) -> String {
         return format!("`{values}`");
     }
     let short = arg.get_short().map(|short| format!("`-{short}`"));
-    let value = if arg.get_action().takes_values() { format!(" {values}") } else { String::new() };
+    let value = match arg.get_action().takes_values() {
+        true if arg.is_require_equals_set() => format!("[={values}]"),
+        true => format!(" {values}"),
+        false => String::new(),
+    };
     let long = arg.get_long().map(|long| format!("`--{long}{value}`"));
     short.into_iter().chain(long).collect::<Vec<_>>().join(", ")
 }

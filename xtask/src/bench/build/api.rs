@@ -43,15 +43,16 @@ impl Api {
 
     fn ask(&self, method: &str, path: &str, object: Option<&Value>) -> Result<Value> {
         let mut text = String::new();
-        self.open(method, path, object)?
+        self.open(method, path, object, "application/json")?
             .read_to_string(&mut text)
             .with_context(|| format!("read the answer to {method} {path}"))?;
         serde_json::from_str(&text).with_context(|| format!("{method} {path} answered {text:?}"))
     }
 
-    /// The lines of a watch, as they come. It ends when the reader is dropped.
+    /// The lines of a watch of metadata, as they come: who watches takes little from what is measured. It ends when the
+    /// reader is dropped.
     pub(super) fn watch(&self, path: &str) -> Result<BufReader<TcpStream>> {
-        self.open("GET", path, None)
+        self.open("GET", path, None, "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1")
     }
 
     /// Sends a request and reads the head of its answer. HTTP/1.0 has no chunks, so what follows
@@ -61,13 +62,14 @@ impl Api {
         method: &str,
         path: &str,
         object: Option<&Value>,
+        accept: &str,
     ) -> Result<BufReader<TcpStream>> {
         let body = object.map(Value::to_string).unwrap_or_default();
         let mut stream = TcpStream::connect(&self.address).context("connect to kubectl proxy")?;
         write!(
             stream,
-            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
+            "{method} {path} HTTP/1.0\r\nHost: localhost\r\nAccept: {accept}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         )?;
         let mut reader = BufReader::new(stream);

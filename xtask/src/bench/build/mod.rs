@@ -9,7 +9,7 @@ use anyhow::Result;
 
 use super::inner;
 use super::report::{Promise, Report};
-use crate::program::{CONTROLLER, PORTOLAN, build_together};
+use crate::program::{CONTROLLER, PORTOLAN, released};
 use crate::testbed::build::{Missing, ensure};
 use crate::testbed::parts::Use;
 
@@ -25,7 +25,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(runs: usize, args: &Args) -> Result<Report> {
     let mut report = Report::default();
-    let [portolan, controller] = build_together([PORTOLAN, CONTROLLER], &["--release"])?;
+    let (portolan, controller) = (released(PORTOLAN)?, released(CONTROLLER)?);
     if !args.only_cluster {
         let tools = ensure(Use::Bench, Missing::Fails)?;
         for (what, measured, at_most) in inner::run("portolan-build", "plan", 1)? {

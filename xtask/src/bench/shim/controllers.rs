@@ -34,7 +34,7 @@ impl Controller {
             "--namespace",
             NAMESPACE,
         ]);
-        command.args(["--step-image", "registry.example/portolan:1", "--listen"]);
+        command.args(["--step-image", "registry.example/portolan:1", "--health"]);
         command.arg(listen.to_string()).arg("--kubeconfig").arg(plane.kubeconfig(MEASURED));
         Self::start(command, listen, "/readyz", "leading", plane)
     }
@@ -89,8 +89,9 @@ impl Controller {
     /// How often a node was looked at, as its metrics say.
     pub(super) fn looks(&self) -> Result<f64> {
         let told = self.ask("/metrics")?;
-        let line = told.lines().find_map(|line| line.strip_prefix("portolan_shim_node_looks "));
-        let line = line.context("no portolan_shim_node_looks in its metrics")?;
+        let line =
+            told.lines().find_map(|line| line.strip_prefix("portolan_shim_node_looks_total "));
+        let line = line.context("no portolan_shim_node_looks_total in its metrics")?;
         line.trim().parse().with_context(|| format!("{line:?} is no number"))
     }
 }

@@ -21,7 +21,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::report::{Promise, Report, Row, millis};
-use crate::program::{CONTROLLER, PORTOLAN};
+use crate::program::{CONTROLLER, PORTOLAN, released};
 use crate::testbed::build::{Missing, Toolbox, ensure_parts};
 use crate::testbed::parts;
 
@@ -33,8 +33,8 @@ pub(crate) struct Args {
     /// Nodes of the clusters beside runtime-class-manager
     #[arg(long, default_value_t = 500)]
     peer_nodes: usize,
-    /// How long it is watched that nothing is written, in seconds; ten minutes is what is promised
-    #[arg(long, default_value_t = 60)]
+    /// How long it is watched that nothing is written, in seconds; who watches less than this shows less than is promised
+    #[arg(long, default_value_t = scale::PROMISED_REST.as_secs())]
     rest: u64,
     /// Only these (default: all)
     #[arg(long, value_enum, value_delimiter = ',')]
@@ -79,14 +79,14 @@ pub(crate) fn run(runs: usize, args: &Args) -> Result<Report> {
     if wanted(Part::Install) {
         let portolan = match &args.portolan {
             Some(path) => path.clone(),
-            None => PORTOLAN.build(&["--release"])?,
+            None => released(PORTOLAN)?,
         };
         install::run(&mut report, runs, &portolan)?;
     }
     if wanted(Part::Scale) || wanted(Part::Peer) {
         let controller = match &args.controller {
             Some(path) => path.clone(),
-            None => CONTROLLER.build(&["--release"])?,
+            None => released(CONTROLLER)?,
         };
         let tools = tools(wanted(Part::Peer))?;
         if wanted(Part::Scale) {

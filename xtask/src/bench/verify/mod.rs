@@ -173,9 +173,9 @@ impl Bench {
     }
 
     fn batch(&self, table: &mut Table, wire: Wire) -> Result<()> {
-        let mut times = [const { [const { Vec::new() }; 2] }; 2];
+        let mut times = [const { [const { Vec::new() }; 2] }; 3];
         for _ in 0..self.runs {
-            for (at, (who, key)) in questions().into_iter().enumerate() {
+            for (at, (who, key)) in looks().into_iter().enumerate() {
                 if self.leaves_out(who) {
                     continue;
                 }
@@ -189,20 +189,21 @@ impl Bench {
                 times[at][1].push(in_turn(&verifier.target, &again)?.percentile(50));
             }
         }
-        let [ratify, ours] = times;
+        let [ratify, ours, index] = times;
         for (at, word) in ["cold", "warm"].into_iter().enumerate() {
             let what = format!("{wire}, {KEYS} keys in one request, {word}");
             table.times(&format!("{what}: Ratify"), &ratify[at]);
             table.times(&format!("{what}: ours"), &ours[at]);
+            table.times(&format!("{what}: ours, the index alone"), &index[at]);
             table.promise(&what, Goal::times(&ours[at], &ratify[at], 1.0 / 3.0));
         }
         Ok(())
     }
 
     fn nothing_kept(&self, table: &mut Table, wire: Wire) -> Result<()> {
-        let mut loads = [const { Vec::new() }; 2];
+        let mut loads = [const { Vec::new() }; 3];
         for _ in 0..self.runs {
-            for (at, (who, key)) in questions().into_iter().enumerate() {
+            for (at, (who, key)) in looks().into_iter().enumerate() {
                 if self.leaves_out(who) {
                     continue;
                 }
@@ -212,10 +213,11 @@ impl Bench {
                 loads[at].push(measured(&verifier, &asked, 16)?);
             }
         }
-        let [ratify, ours] = loads;
+        let [ratify, ours, index] = loads;
         let what = format!("{wire}, nothing kept, 50 keys, 16 connections");
         table.loads(&format!("{what}: Ratify"), &ratify);
         table.loads(&format!("{what}: ours"), &ours);
+        table.loads(&format!("{what}: the index alone"), &index);
         table.promise(&format!("{what}, rate"), Goal::rate(&ours, &ratify, 4.0));
         Ok(())
     }
@@ -324,6 +326,13 @@ type Key = fn(&str) -> String;
 /// Who is asked what where both are asked for what they look at by themselves.
 fn questions() -> [(Who, Key); 2] {
     [(Who::Ratify, plain), (Who::Ours, for_one)]
+}
+
+/// The same, and ours asked for no more than Ratify looks at: where the work is requests and signatures, that tells how much
+/// of the difference is the image.
+fn looks() -> [(Who, Key); 3] {
+    let [ratify, ours] = questions();
+    [ratify, ours, (Who::OursLikeRatify, plain)]
 }
 
 /// A load, and the processor time that each request of it took.

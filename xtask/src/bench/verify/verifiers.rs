@@ -18,6 +18,8 @@ use crate::bench::process::Process;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Who {
     Ours,
+    /// Ours with a policy that asks for what Ratify looks at: the index, and no image.
+    OursLikeRatify,
     Ratify,
 }
 
@@ -80,7 +82,8 @@ impl Setup {
         // Asked for and given back at once: neither says which port it got.
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut command = match who {
-            Who::Ours => self.ours(home.path(), address, keeps, wire)?,
+            Who::Ours => self.ours("both", home.path(), address, keeps, wire)?,
+            Who::OursLikeRatify => self.ours("index", home.path(), address, keeps, wire)?,
             Who::Ratify => self.ratify(home.path(), address, keeps, wire)?,
         };
         let log = fs::File::create(home.path().join("log"))?;
@@ -103,14 +106,21 @@ impl Setup {
         bail!("{who:?} does not listen on {address} after 10 s:\n{log}")
     }
 
-    fn ours(&self, home: &Path, address: SocketAddr, keeps: Keeps, wire: Wire) -> Result<Command> {
+    fn ours(
+        &self,
+        index_policy: &str,
+        home: &Path,
+        address: SocketAddr,
+        keeps: Keeps,
+        wire: Wire,
+    ) -> Result<Command> {
         let quoted = |path: &Path| format!("{:?}", path.display().to_string());
         let policy = home.join("policy.yaml");
         let key = quoted(&self.key);
         fs::write(
             &policy,
             format!(
-                "version: 1\nsigners:\n  release: {{keys: {{files: [{key}]}}}}\ndefault:\n  require: {{anyOf: [release]}}\n"
+                "version: 1\nsigners:\n  release: {{keys: {{files: [{key}]}}}}\ndefault:\n  indexPolicy: {index_policy}\n  require: {{anyOf: [release]}}\n"
             ),
         )?;
         let settings = home.join("registries.toml");
