@@ -14,3 +14,116 @@
 {{- $there := lookup "externaldata.gatekeeper.sh/v1beta1" "Provider" "" . }}
 {{- dig "spec" "caBundle" "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCk1JSUJJVENCeDZBREFnRUNBZ0VCTUFvR0NDcUdTTTQ5QkFNQ01CRXhEekFOQmdOVkJBTU1CbTV2WW05a2VUQWUKRncwM01EQXhNREV3TURBd01EQmFGdzAzTURBeE1ESXdNREF3TURCYU1CRXhEekFOQmdOVkJBTU1CbTV2WW05awplVEJaTUJNR0J5cUdTTTQ5QWdFR0NDcUdTTTQ5QXdFSEEwSUFCTVc3aGF4bG1lb1crMTZnUklXbzlIZEt3a2FiCmJvLzdld1Nxc1FSTWVZQk9ueSt5QmtVa2xIVm9FTFhMeGxwUjFaSUNMMzIvbTRzVFpGL3BUeExTSHRtakVEQU8KTUF3R0ExVWRFd0VCL3dRQ01BQXdDZ1lJS29aSXpqMEVBd0lEU1FBd1JnSWhBTmx1enRla21xM2J5ajVNNVMxSApkenMzbUs1QmpBYm5LWUIyS3JKeDljL1VBaUVBdjV6UGdycy8veFRLQlNpakY1WFl0dElVZmxMRGU2S0lldFZ4Ck5yU3ZmNXc9Ci0tLS0tRU5EIENFUlRJRklDQVRFLS0tLS0K" $there }}
 {{- end }}
+
+{{/* Where agents keep images, on nodes: neither the whole of them nor any of their system. */}}
+{{- define "portolan.root" }}
+{{- $path := .Values.agent.root }}
+{{- if or (not (hasPrefix "/" $path)) (has ".." (splitList "/" $path)) (regexMatch `(?s)^/((bin|boot|dev|etc|lib|lib32|lib64|libx32|proc|run|sbin|sys|usr|var/run|var/lock)(/.*)?|(var|home)(/[^/]+)?|opt|root|tmp)?$` (clean $path)) }}
+{{- fail "agent.root is a folder of nodes for agents alone, such as /var/lib/portolan or /mnt/images: from their root on, without .., and none of the system's own" }}
+{{- end }}
+{{- $path }}
+{{- end }}
+
+{{/* A file of a program's settings: it is the operator's once it is there, but for what values say. */}}
+{{- define "portolan.settings" }}
+{{- $name := index . 2 }}
+{{- $file := index . 3 }}
+{{- $shipped := include (printf "portolan.shipped.%s.%s" $name $file) (index . 0) }}
+{{- $text := dig "data" $file $shipped (lookup "v1" "ConfigMap" (index . 1) $name) }}
+{{- $authority := lookup "v1" "ConfigMap" (index . 1) "gatekeeper-ca" }}
+{{- $stays := and $authority (ne (dig "metadata" "labels" "app.kubernetes.io/managed-by" "" $authority) "Helm") }}
+{{- include "portolan.edited" (list (index . 0).Values $file $text $shipped (not (not $stays))) }}
+{{- end }}
+
+{{/* Of values, file, its text, the shipped text, and whether somebody else's authority is there: the text as values have it. Tables end at the next header; brackets in comments and lists are none. */}}
+{{- define "portolan.edited" }}
+{{- $values := index . 0 }}
+{{- $file := index . 1 }}
+{{- $text := index . 2 }}
+{{- $until := `[^\n]*\n(?:[ \t\r]*(?:[^\[\s][^\n]*)?\n)*?[ \t]*` }}
+{{- if eq $file "agent.toml" }}
+{{- $header := `(?m)^[ \t]*\[[ \t]*report[ \t]*\.[ \t]*node[ \t]*\]` }}
+{{- range $key := list "taint" "labels" }}
+{{- $wanted := printf "%s = %v" $key (index $values.agent $key) }}
+{{- $any := printf `(?m)^[^#\n]*\b%s["']?[ \t]*=` $key }}
+{{- $text = regexReplaceAll (printf `(%s%s)%s[ \t]*=[ \t]*(?:true|false)\b` $header $until $key) $text (print "${1}" $wanted) }}
+{{- if and (index $values.agent $key) (not (regexMatch $any $text)) }}
+{{- $text = regexReplaceAll (print "(" $header `[ \t]*(?:#[^\n]*)?\r?$)`) $text (print "${1}\n" $wanted) }}
+{{- end }}
+{{- if ne (regexMatch (print $any `[ \t]*true\b`) $text) (eq (printf "%v" (index $values.agent $key)) "true") }}
+{{- fail (printf "agent.toml in ConfigMap portolan-agent says another thing than agent.%s, and not in a line of its own below [report.node]: write %s there" $key $wanted) }}
+{{- end }}
+{{- end }}
+{{- else if eq $file "verifier.toml" }}
+{{- $header := `(?m)^[ \t]*\[[ \t]*tls[ \t]*\]` }}
+{{- $line := trim (regexFind "client_ca = .*" (index . 3)) }}
+{{- $there := print $header $until `["']?client_ca["']?[ \t]*=|^[ \t]*tls[ \t]*\.[ \t]*client_ca[ \t]*=` }}
+{{- if and (not $values.verify.gatekeeperCa) (not (index . 4)) }}
+{{- $path := regexQuoteMeta (trimPrefix "client_ca = " $line) }}
+{{- $text = regexReplaceAll (print "(" $header $until `)client_ca[ \t]*=[ \t]*` $path `[^\n]*\n?`) $text "${1}" }}
+{{- else if and $values.verify.gatekeeperCa (not (regexMatch $there $text)) }}
+{{- $text = regexReplaceAll (print "(" $header `[ \t]*(?:#[^\n]*)?\r?$)`) $text (print "${1}\n" $line) }}
+{{- if not (regexMatch $there $text) }}
+{{- fail (printf "verifier.toml in ConfigMap portolan-verifier has no line [tls] to put below what verify.gatekeeperCa says: write it there, and below it %s" $line) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- $text }}
+{{- end }}
+
+{{- define "portolan.shipped.portolan-controller.controller.toml" -}}
+registries = "/etc/portolan/config/registries.toml"
+{{ end }}
+
+{{- define "portolan.shipped.portolan-controller.registries.toml" -}}
+{{ end }}
+
+{{- define "portolan.shipped.portolan-verifier.registries.toml" -}}
+{{ end }}
+
+{{- define "portolan.shipped.portolan-verifier.verifier.toml" -}}
+listen = "0.0.0.0:6001"
+health = "0.0.0.0:9099"
+policy = "/etc/portolan/policy/policy.yaml"
+registries = "/etc/portolan/config/registries.toml"
+credentials = "/etc/portolan/pull/config.json"
+
+[tls]
+client_ca = "/etc/portolan/gatekeeper/ca.crt"
+
+[tls.generate]
+names = ["portolan-verifier.{{ .Values.namespace }}", "portolan-verifier.{{ .Values.namespace }}.svc"]
+providers = ["portolan-verifier", "portolan-mutator"]
+webhooks = ["portolan-verifier"]
+
+# API servers show no certificate, so they have a door of their own.
+[admission]
+listen = "0.0.0.0:6002"
+
+# What `platforms: nodes` of a policy means.
+[cluster]
+nodes = true
+{{ end }}
+
+{{- define "portolan.shipped.portolan-agent.agent.toml" -}}
+root = "/var/lib/portolan"
+health = "0.0.0.0:9464"
+registries = "/etc/portolan/config/registries.toml"
+credentials = "/etc/portolan/pull/config.json"
+
+# What the node does not meet, or cannot be seen to meet from this pod, is not fetched. What says nothing of its needs is.
+[compatibility]
+mode = "enforce"
+of = "host"
+
+# Both need deploy/agent/nodes.yaml.
+[report.node]
+taint = false
+labels = false
+
+[prefetch]
+releases = {{ has "releases" .Values.components }}
+{{ end }}
+
+{{- define "portolan.shipped.portolan-agent.registries.toml" -}}
+{{ end }}
