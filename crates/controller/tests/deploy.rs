@@ -70,6 +70,7 @@ fn the_roles_allow_what_is_used_and_nothing_else() {
 /// used shows here.
 const PLACES: &[(&str, &str)] = &[
     ("caches.rs", "watcher"),
+    ("classes/mod.rs", "get_opt"),
     ("lease/mod.rs", "create get_opt replace"),
     ("prerequisites.rs", "list"),
     ("runs/account.rs", "create patch"),

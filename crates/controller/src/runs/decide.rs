@@ -6,16 +6,16 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Volume;
 use portolan_api::build::{Build, BuildRun, BuildSpec};
-use portolan_api::condition;
-use portolan_api::platform::{AVAILABLE, ImagePlatformClass};
+use portolan_api::condition::{self, Condition, Status};
+use portolan_api::platform::{AVAILABLE, ImagePlatform, ImagePlatformClass};
 use portolan_api::reason::{Reason, outcome};
 use portolan_build::plan::{self, GENERATED_ACCOUNT, Objects, Plan, Refusal, Work};
 
 use super::mirror::is_canceled;
 use crate::builds::register;
 
-/// A class that its controller has not looked at is waited for that long after the run was made, so
-/// that both can be applied together.
+/// A class whose status does not speak of what is there yet is waited for that long after the run was
+/// made, so that platforms, class and run can be applied together.
 const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long until it is looked at again.
 const CLASS_PAUSE: Duration = Duration::from_millis(200);
@@ -147,8 +147,8 @@ pub fn class_name<'a>(run: &'a BuildRun, spec: Option<&'a BuildSpec>) -> Option<
     said.multi_arch.as_ref().map(|multi_arch| multi_arch.image_platform_class.as_str())
 }
 
-/// Whether the run's class has not been looked at since it was made or changed, and there is still
-/// time for that.
+/// Whether the run's class has not been looked at since it or its platforms were made or changed, and
+/// there is still time for that.
 fn is_fresh(run: &BuildRun, world: &World, now: Timestamp) -> bool {
     let Some(name) = class_name(run, spec(run, world)) else { return false };
     let mut classes = world.objects.classes.iter();
@@ -160,13 +160,21 @@ fn is_fresh(run: &BuildRun, world: &World, now: Timestamp) -> bool {
         let age = Duration::try_from(now.duration_since(created.0)).unwrap_or_default();
         age < CLASS_PATIENCE
     });
-    young && !is_looked_at(class)
+    young && !is_current(class, &world.objects.image_platforms)
 }
 
-fn is_looked_at(class: &ImagePlatformClass) -> bool {
-    let status = class.status.as_ref();
-    let found = status.and_then(|status| condition::find(&status.conditions, AVAILABLE));
-    found.is_some_and(|condition| condition.observed_generation == class.metadata.generation)
+/// Whether a class's status says what would be said of it now. Its generation alone does not tell:
+/// it stays the same when a platform comes or changes.
+fn is_current(class: &ImagePlatformClass, platforms: &[ImagePlatform]) -> bool {
+    let would_say = plan::class_status(class, platforms);
+    let said = class.status.as_ref().and_then(|status| available(&status.conditions));
+    said.is_some() && said == available(&would_say.conditions)
+}
+
+/// What a class's condition says, and of which generation.
+fn available(conditions: &[Condition]) -> Option<(Status, &str, Option<i64>)> {
+    let found = condition::find(conditions, AVAILABLE)?;
+    Some((found.status, &found.reason, found.observed_generation))
 }
 
 /// Who runs the pods.
@@ -285,7 +293,12 @@ mod tests {
     }
 
     fn settings() -> plan::Settings {
-        plan::Settings { step_image: "p".to_owned(), service_account: None, created: 0 }
+        plan::Settings {
+            step_image: "p".to_owned(),
+            service_account: None,
+            source_repository: None,
+            created: 0,
+        }
     }
 
     fn decided(run: &BuildRun, world: &World, now: i64) -> Decision {
@@ -380,6 +393,14 @@ mod tests {
         world.objects.classes[0].metadata.generation = Some(3);
         assert!(matches!(decided(&run, &world, 101), Decision::Wait(_)));
         assert!(matches!(decided(&run, &world, 200), Decision::Begin(_)));
+        // Nor one that was looked at before its platforms came, which changes no generation.
+        let class = &mut world.objects.classes[0];
+        class.status = Some(plan::class_status(class, &[]));
+        assert!(matches!(decided(&run, &world, 101), Decision::Wait(_)));
+        assert_eq!(refused(decided(&run, &world, 110)).0, "ImagePlatformClassNotAvailable");
+        // Whose platforms are not there is refused at once.
+        world.objects.image_platforms.clear();
+        assert_eq!(refused(decided(&run, &world, 101)).0, "ImagePlatformClassNotAvailable");
     }
 
     #[test]

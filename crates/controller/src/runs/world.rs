@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Resource};
 use portolan_api::build::{Build, BuildRun, BuildSpec, StrategyRef};
+use portolan_api::names::is_subdomain;
 use portolan_build::plan::{GENERATED_ACCOUNT, Objects};
 use serde::de::DeserializeOwned;
 
@@ -137,7 +138,7 @@ impl Look<'_> {
         match self.from {
             From::Cache => Ok(store.get(key).map(|found| found.as_ref().clone())),
             // No object has such a name, and the server would be asked for something else.
-            From::Server if name.is_empty() => Ok(None),
+            From::Server if !is_subdomain(name) => Ok(None),
             From::Server => {
                 api.get_opt(name).await.map_err(ReconcileError::at("looking for a resource"))
             }
