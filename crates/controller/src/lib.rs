@@ -12,6 +12,7 @@
 //! | `objects`, `resource` | Tekton's objects and pods, with what is looked at |
 //! | `caches`, `wire` | what is watched, and who is looked at when something changes |
 //! | `context` | how reconcilers are run |
+//! | `ask` | what is asked for by names that people wrote |
 //! | `patch`, `write` | what is written: what differs, and nothing where nothing does |
 //! | `lease` | one of all copies acts |
 //! | `prerequisites` | what must be there, and what must not |
@@ -21,6 +22,7 @@
 
 #![warn(missing_docs)]
 
+mod ask;
 pub mod builds;
 mod caches;
 pub mod classes;

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use kube::Api;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
-use portolan_api::names::is_subdomain;
 use portolan_api::platform::{ImagePlatform, ImagePlatformClass};
 
+use crate::ask::named;
 use crate::context::{Context, RESYNC, ReconcileError, now};
 use crate::{patch, write};
 
@@ -44,13 +44,13 @@ async fn platforms(
         class.spec.image_platforms.iter().map(|one| one.name.as_str()).collect();
     let api: Api<ImagePlatform> = Api::all(context.client.clone());
     let mut found = Vec::new();
-    // No object has another name, and the server would be asked for something else.
-    for name in names.into_iter().filter(|name| is_subdomain(name)) {
+    for name in names {
         match context.caches.platforms.get(&ObjectRef::new(name)) {
             Some(heard) => found.push(Arc::unwrap_or_clone(heard)),
-            None => found.extend(
-                api.get_opt(name).await.map_err(ReconcileError::at("looking for a platform"))?,
-            ),
+            None => {
+                let asked = named(name, api.get_opt(name)).await;
+                found.extend(asked.map_err(ReconcileError::at("looking for a platform"))?);
+            }
         }
     }
     Ok(found)

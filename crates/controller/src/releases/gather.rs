@@ -14,6 +14,7 @@ use portolan_release::look::Policy;
 use portolan_release::policy::{self, Loaded};
 use portolan_release::reason;
 
+use crate::ask::named;
 use crate::context::ReconcileError;
 use crate::write;
 
@@ -50,7 +51,7 @@ pub(crate) async fn judge(
     let Some(source) = &spec.policy else { return Ok(Judge::Nobody) };
     let api: Api<ConfigMap> = write::beside(client, namespace);
     let name = source.config_map.as_str();
-    let read = match api.get_opt(name).await {
+    let read = match named(name, api.get_opt(name)).await {
         Ok(read) => read,
         Err(error) => return refusal(name, error, "reading the policy"),
     };
@@ -102,7 +103,7 @@ pub(crate) async fn logins(
     let mut found = Found::default();
     for secret in &spec.pull_secrets {
         let name = secret.name.as_str();
-        let read = match api.get_opt(name).await {
+        let read = match named(name, api.get_opt(name)).await {
             Ok(Some(secret)) => credential(name, &secret, reference),
             Ok(None) => Err(format!("there is no Secret {name} in {namespace}")),
             Err(kube::Error::Api(told)) if matches!(told.code, 400 | 403 | 422) => {

@@ -15,7 +15,8 @@ use super::mirror::is_canceled;
 use crate::builds::register;
 
 /// A class whose status does not speak of what is there yet is waited for that long after the run was
-/// made, so that platforms, class and run can be applied together.
+/// made, so that platforms, class and run can be applied together, in this order. A class or platform that
+/// is not there is not waited for, no more than a Build or a strategy: who mistyped a name is told at once.
 const CLASS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long until it is looked at again.
 const CLASS_PAUSE: Duration = Duration::from_millis(200);
@@ -171,10 +172,10 @@ fn is_current(class: &ImagePlatformClass, platforms: &[ImagePlatform]) -> bool {
     said.is_some() && said == available(&would_say.conditions)
 }
 
-/// What a class's condition says, and of which generation.
-fn available(conditions: &[Condition]) -> Option<(Status, &str, Option<i64>)> {
+/// What a class's condition says, in which words, and of which generation: a refusal repeats the words.
+fn available(conditions: &[Condition]) -> Option<(Status, &str, &str, Option<i64>)> {
     let found = condition::find(conditions, AVAILABLE)?;
-    Some((found.status, &found.reason, found.observed_generation))
+    Some((found.status, &found.reason, &found.message, found.observed_generation))
 }
 
 /// Who runs the pods.
@@ -398,6 +399,14 @@ mod tests {
         class.status = Some(plan::class_status(class, &[]));
         assert!(matches!(decided(&run, &world, 101), Decision::Wait(_)));
         assert_eq!(refused(decided(&run, &world, 110)).0, "ImagePlatformClassNotAvailable");
+        // What it says of them must be what holds now, since a refusal repeats it.
+        let class = &mut world.objects.classes[0];
+        class.spec.image_platforms.push(read(json!({"name": "arm64"})));
+        class.status = Some(plan::class_status(class, &[]));
+        assert!(matches!(decided(&run, &world, 101), Decision::Wait(_)));
+        let class = &mut world.objects.classes[0];
+        class.spec.image_platforms.pop();
+        class.status = Some(plan::class_status(class, &[]));
         // Whose platforms are not there is refused at once.
         world.objects.image_platforms.clear();
         assert_eq!(refused(decided(&run, &world, 101)).0, "ImagePlatformClassNotAvailable");

@@ -176,3 +176,62 @@ async fn a_quota_that_is_used_up_is_waited_for_and_a_role_is_not() {
         assert_eq!((tries > 1, ends.is_empty()), (waits, waits), "{tries} {ends:?}");
     }
 }
+
+/// Names that no object can have, in each place where people write them: the run is refused, and nobody is asked for
+/// what the name would be in a path.
+#[tokio::test]
+async fn a_name_that_no_object_can_have_is_refused_and_not_asked_for() {
+    let mount = json!([{"name": "v", "mountPath": "/v", "readOnly": true}]);
+    for name in ["a b", "a?b", "a/b", ""] {
+        let secret = json!({"output": {"image": "registry.example/a:1", "pushSecret": name}});
+        let class = json!({"output": {"image": "registry.example/a:1", "multiArch": {
+            "imagePlatformClass": name, "platforms": [{"os": "linux", "arch": "amd64"}],
+        }}});
+        let strategy = json!({"strategy": {"name": name}});
+        let map = json!({"name": "v", "configMap": {"name": name}});
+        let kept = json!({"name": "v", "secret": {"secretName": name}});
+        for (path, spec, volume, reason) in [
+            ("/secrets", secret, None, "BuildRegistrationFailed"),
+            ("/imageplatformclasses", class, None, "ImagePlatformClassNotFound"),
+            ("/buildstrategies", strategy, None, "BuildRegistrationFailed"),
+            ("/configmaps", json!({}), Some(map), outcome::VOLUME_NOT_FOUND),
+            ("/secrets", json!({}), Some(kept), outcome::VOLUME_NOT_FOUND),
+        ] {
+            // An empty name of a Secret that opens a registry is none.
+            if name.is_empty() && path == "/secrets" && volume.is_none() {
+                continue;
+            }
+            let mut build = json!({
+                "strategy": {"name": "s"}, "output": {"image": "registry.example/a:1"},
+            });
+            build.as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+            let mut steps = json!({"steps": [{"name": "build", "image": "a"}]});
+            if let Some(volume) = volume {
+                steps["volumes"] = json!([volume]);
+                steps["steps"][0]["volumeMounts"] = mount.clone();
+            }
+            let object = |kind: &str, name: &str, spec: &Value| {
+                Answer::Is(json!({
+                    "apiVersion": "shipwright.io/v1beta1", "kind": kind,
+                    "metadata": {"name": name, "namespace": "team"}, "spec": spec,
+                }))
+            };
+            let (client, sent) = client(move |asked| match asked.rsplit_once("/team") {
+                Some((_, "/builds/app")) => object("Build", "app", &build),
+                Some((_, "/buildstrategies/s")) => object("BuildStrategy", "s", &steps),
+                _ => answered(asked, Answer::NoKind),
+            });
+            let mut run = begun(None);
+            run["status"] = Value::Null;
+            reconcile(read(run), Arc::new(testing::context(client))).await.unwrap();
+            let statuses = bodies(&sent, &format!("PATCH {BEGUN}/status"));
+            let told: Vec<&Value> =
+                statuses.iter().map(|s| &s["status"]["conditions"][0]["reason"]).collect();
+            assert_eq!(told, [reason], "{path} {name:?}");
+            let lines = sent.lock().unwrap();
+            // The strategy that is there is asked for in the other cases.
+            let asked = lines.iter().find(|(line, _)| line.contains(path) && !line.ends_with("/s"));
+            assert!(asked.is_none(), "{path} {name:?}: {asked:?}");
+        }
+    }
+}

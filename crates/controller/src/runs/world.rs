@@ -8,11 +8,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret, ServiceAccount};
 use kube::runtime::reflector::{ObjectRef, Store};
 use kube::{Api, Resource};
 use portolan_api::build::{Build, BuildRun, BuildSpec, StrategyRef};
-use portolan_api::names::is_subdomain;
 use portolan_build::plan::{GENERATED_ACCOUNT, Objects};
 use serde::de::DeserializeOwned;
 
 use super::decide::{self, Mounted, USUAL_ACCOUNTS, World};
+use crate::ask::named;
 use crate::builds::register;
 use crate::context::{Context, ReconcileError};
 use crate::write;
@@ -90,7 +90,7 @@ pub(crate) async fn missing(
     }
     for name in &mounted.config_maps {
         let api: Api<ConfigMap> = write::beside(&context.client, namespace);
-        let found = api.get_metadata_opt(name).await;
+        let found = named(name, api.get_metadata_opt(name)).await;
         if found.map_err(ReconcileError::at("looking for a config map"))?.is_none() {
             return Ok(Some(format!("ConfigMap {name:?} not found")));
         }
@@ -137,10 +137,9 @@ impl Look<'_> {
     {
         match self.from {
             From::Cache => Ok(store.get(key).map(|found| found.as_ref().clone())),
-            // No object has such a name, and the server would be asked for something else.
-            From::Server if !is_subdomain(name) => Ok(None),
             From::Server => {
-                api.get_opt(name).await.map_err(ReconcileError::at("looking for a resource"))
+                let found = named(name, api.get_opt(name)).await;
+                found.map_err(ReconcileError::at("looking for a resource"))
             }
         }
     }
@@ -194,7 +193,7 @@ impl Look<'_> {
             }
             From::Server => {
                 let api: Api<Secret> = write::beside(&self.context.client, self.namespace);
-                let found = api.get_metadata_opt(name).await;
+                let found = named(name, api.get_metadata_opt(name)).await;
                 Ok(found.map_err(ReconcileError::at("looking for a secret"))?.is_some())
             }
         }
