@@ -7,7 +7,10 @@ use tokio::task::JoinError;
 use tokio_util::sync::CancellationToken;
 
 /// Does work that is to give up once its token is cancelled, which it is when nobody waits any more.
-pub(crate) async fn blocking<T, W>(work: W) -> Result<T, JoinError>
+///
+/// # Errors
+/// The work panicked, or was never begun because the runtime ended.
+pub async fn blocking<T, W>(work: W) -> Result<T, JoinError>
 where
     T: Send + 'static,
     W: FnOnce(&CancellationToken) -> T + Send + 'static,

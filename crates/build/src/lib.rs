@@ -17,7 +17,7 @@
 #![warn(missing_docs)]
 
 pub mod assemble;
-mod blocking;
+pub mod blocking;
 pub mod containerfile;
 pub mod engine;
 pub mod names;

@@ -32,6 +32,18 @@ impl Assembler {
         found.await.copied()
     }
 
+    /// Copies one image to the staging layout.
+    async fn bring(&self, reference: &Reference, digest: Digest) -> Result<(), AssembleImageError> {
+        let dir = self.staging.dir().to_owned();
+        let staged = Reference::Layout(LayoutReference { dir, tag: None, digest: Some(digest) });
+        let (from, options) = (reference.with_digest(digest), CopyOptions::default());
+        let copied = copy(&from, &staged, &self.client, &options, Arc::new(Silent)).await;
+        copied.map(drop).map_err(|source| AssembleImageError::Bring {
+            reference: reference.to_string(),
+            source: Box::new(source),
+        })
+    }
+
     /// An image from elsewhere, brought to the staging layout.
     pub(super) async fn image(
         &self,
@@ -49,21 +61,7 @@ impl Assembler {
         let top = Target::Digest(self.pinned(reference, &place).await.map_err(read)?);
         let resolved = resolve_platform(&place, Some(&top), &host).await.map_err(failed)?;
         let digest = resolved.chosen().digest;
-        let staged =
-            LayoutReference { dir: self.staging.dir().to_owned(), tag: None, digest: Some(digest) };
-        let options = CopyOptions::default();
-        copy(
-            &reference.with_digest(digest),
-            &Reference::Layout(staged),
-            &self.client,
-            &options,
-            Arc::new(Silent),
-        )
-        .await
-        .map_err(|source| AssembleImageError::Bring {
-            reference: reference.to_string(),
-            source: Box::new(source),
-        })?;
+        self.bring(reference, digest).await?;
         let here = Place::Layout(self.staging.clone());
         let image =
             portolan_rootdisk::fetch::image(&here, &digest, &host).await.map_err(|source| {

@@ -3,6 +3,7 @@
 
 mod backend;
 mod buildah;
+mod error;
 mod known;
 mod origin;
 
@@ -18,25 +19,26 @@ use portolan_api::build::{
 };
 use portolan_api::condition::{Condition, Status};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use portolan_core::assemble::AssembleError;
+use portolan_api::reason::outcome;
 use portolan_core::{Descriptor, LayoutReference, Platform, Reference, causes, media_type};
 use portolan_registry::ErrorClass;
 use portolan_registry::client::Client;
 use portolan_registry::copy::{CopyError, CopyOptions, copy};
-use portolan_registry::layout::{Layout, LayoutError};
+use portolan_registry::layout::Layout;
 use portolan_registry::progress::Progress;
 
-use crate::assemble::{AssembleImageError, Assembled, Recipe};
-use crate::blocking::blocking;
+use crate::assemble::{Assembled, Recipe};
 use crate::names::Outputs;
 use crate::plan::Timestamp;
-use crate::source::{self, PackError, UnpackError};
+use crate::source::{self, Packed};
 use crate::steps::image::{self, Changes};
-use crate::steps::{PlatformMismatch, StepError, index, same_platform};
+use crate::steps::{index, same_platform};
 use crate::workshop::Workshop;
 
+use backend::Builder;
 pub use backend::{Backend, NoBackend};
-use backend::{BuildError, Builder};
+pub use error::EngineError;
+use error::PlatformError;
 pub use known::{Known, MadeOf, made_of};
 pub use origin::Origin;
 
@@ -112,99 +114,6 @@ pub trait Watch: Send + Sync {
     fn skipped(&self, _name: &Path) {}
 }
 
-/// Why a run did not begin, or broke off as a whole.
-#[derive(Debug, thiserror::Error)]
-pub enum EngineError {
-    /// There is no room to work in.
-    #[error("cannot make a directory in {}", path.display())]
-    Staging {
-        /// Where.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A name in the source is elsewhere.
-    #[error("{} cannot be built from", .0.display())]
-    Outside(PathBuf, #[source] std::io::Error),
-    /// The recipe cannot be read.
-    #[error(transparent)]
-    Recipe(#[from] AssembleImageError),
-    /// The source cannot be packed.
-    #[error("the source artifact cannot be made")]
-    Pack(#[source] PackError),
-    /// The source artifact cannot be unpacked.
-    #[error("the source artifact cannot be unpacked")]
-    Unpack(#[source] UnpackError),
-    /// Something cannot be pushed.
-    #[error("cannot push {image}")]
-    Push {
-        /// What.
-        image: String,
-        /// Why.
-        #[source]
-        source: Box<CopyError>,
-    },
-    /// The platforms make no index.
-    #[error("the images make no index")]
-    Index(#[source] AssembleError),
-    /// The index cannot be kept.
-    #[error("the index cannot be kept")]
-    Keep(#[from] LayoutError),
-}
-
-impl EngineError {
-    /// What kind of trouble it is; none for the answer "no".
-    pub fn class(&self) -> Option<ErrorClass> {
-        match self {
-            Self::Recipe(source) => source.class(),
-            Self::Push { source, .. } => source.class(),
-            Self::Pack(source) => Some(source.class()),
-            Self::Index(_) | Self::Outside(..) => Some(ErrorClass::BadInput),
-            Self::Keep(source) => Some(source.class()),
-            Self::Staging { .. } => Some(ErrorClass::Local),
-            Self::Unpack(source) => Some(source.class()),
-        }
-    }
-}
-
-/// Why a platform has no image.
-#[derive(Debug, thiserror::Error)]
-enum PlatformError {
-    #[error(transparent)]
-    Build(#[from] BuildError),
-    #[error(transparent)]
-    Mismatch(#[from] PlatformMismatch),
-    #[error("labels, annotations or the time cannot be put into the image")]
-    Change(#[source] StepError),
-    #[error("cannot push {image}")]
-    Push {
-        image: String,
-        #[source]
-        source: Box<CopyError>,
-    },
-}
-
-impl PlatformError {
-    fn reason(&self) -> &'static str {
-        match self {
-            Self::Mismatch(_) => "PlatformMismatch",
-            Self::Build(source) => source.reason(),
-            Self::Change(source) => source.reason,
-            Self::Push { .. } => "PushFailed",
-        }
-    }
-
-    fn class(&self) -> Option<ErrorClass> {
-        match self {
-            Self::Build(source) => source.class(),
-            Self::Mismatch(_) => None,
-            Self::Change(_) => Some(ErrorClass::Local),
-            Self::Push { source, .. } => source.class(),
-        }
-    }
-}
-
 /// A run that came to its end, well or not.
 #[derive(Debug)]
 pub struct Outcome {
@@ -246,14 +155,18 @@ pub async fn run(
     let mut source = request.known.clone();
     let places = (&run.staging, staged.path());
     let (recipes, which) = request.recipes();
-    let recipes = request.origin.recipes(recipes, places, client, &mut source).await?;
+    let (recipes, packed) = request.origin.recipes(recipes, places, client, &mut source).await?;
     let builder = |recipe| {
         let (staging, client) = (run.staging.clone(), client.clone());
         Builder::new(request.backend, recipe, staging, client, staged.path())
     };
     let builders = recipes.into_iter().map(builder).collect::<Result<Vec<_>, _>>()?;
     if let Some(root) = request.origin.stored() {
-        run.store(root, &mut source).await?;
+        let packed = match packed {
+            Some(packed) => packed,
+            None => request.origin.packed(root, &run.staging).await?,
+        };
+        run.store(&packed, &mut source).await?;
     }
     run.changes = run.changes(&source)?;
     let built: Vec<Result<Assembled, PlatformError>> =
@@ -279,13 +192,36 @@ pub async fn run(
         conditions: vec![condition(&failed, now())],
         start_time: Some(began),
         completion_time: Some(now()),
-        executor: Some(Executor { name: "portolan".to_owned(), kind: ExecutorKind::Local }),
+        executor: Some(executor()),
         source: (source != SourceStatus::default()).then_some(source),
         output: Some(output),
         ..BuildRunStatus::default()
     };
     let class = failed.first().and_then(|(_, error)| error.class());
     Ok(Outcome { status, succeeded: failed.is_empty(), class })
+}
+
+/// The status of a run that was given up because its time was over. What its platforms had come to by then nobody knows.
+pub fn out_of_time(began: Time, ended: Time, message: String) -> BuildRunStatus {
+    let condition = Condition {
+        kind: "Succeeded".to_owned(),
+        status: Status::False,
+        reason: outcome::TIMEOUT.to_owned(),
+        message,
+        last_transition_time: Some(ended.clone()),
+        observed_generation: None,
+    };
+    BuildRunStatus {
+        conditions: vec![condition],
+        start_time: Some(began),
+        completion_time: Some(ended),
+        executor: Some(executor()),
+        ..BuildRunStatus::default()
+    }
+}
+
+fn executor() -> Executor {
+    Executor { name: "portolan".to_owned(), kind: ExecutorKind::Local }
 }
 
 /// Where a name in a source really is: one that leads out through a link is refused, and one that is
@@ -334,12 +270,7 @@ impl Run<'_> {
     }
 
     /// Stores the whole source beside the image, as phase one of a cluster does.
-    async fn store(&self, root: &Path, source: &mut SourceStatus) -> Result<(), EngineError> {
-        let (origin, dir) = (self.request.origin.clone(), root.to_owned());
-        let layout = self.staging.clone();
-        let packed = blocking(move |halt| origin.pack(&dir, &layout, halt)).await;
-        let packed = packed.map_err(|_| AssembleImageError::Panicked)?;
-        let packed = packed.map_err(EngineError::Pack)?;
+    async fn store(&self, packed: &Packed, source: &mut SourceStatus) -> Result<(), EngineError> {
         packed.skipped.iter().for_each(|name| self.watch.skipped(name));
         let image = self.request.outputs.source();
         let pushed = self.push(&packed.manifest, &image).await;

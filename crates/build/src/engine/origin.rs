@@ -50,6 +50,13 @@ impl Origin {
         source::pack_until(root, self.ignored(root)?, layout, halt)
     }
 
+    /// The same, on a thread of its own.
+    pub(super) async fn packed(&self, root: &Path, layout: &Layout) -> Result<Packed, EngineError> {
+        let (origin, root, layout) = (self.clone(), root.to_owned(), layout.clone());
+        let packed = blocking(move |halt| origin.pack(&root, &layout, halt)).await;
+        packed.map_err(|_| AssembleImageError::Panicked)?.map_err(EngineError::Pack)
+    }
+
     /// How what counts of a directory stands, without a look into its files.
     pub(super) fn seen(&self, root: &Path) -> Result<Digest, PackError> {
         source::seen(root, self.ignored(root)?)
@@ -72,14 +79,15 @@ impl Origin {
     }
 
     /// The recipes where their source really is. An artifact is unpacked in `work` first, and so is what is left of a
-    /// directory of which something stays behind: no builder sees what a pod would not.
+    /// directory of which something stays behind: no builder sees what a pod would not. What was packed for that is what
+    /// is stored, too: the directory may be another by then.
     pub(super) async fn recipes(
         &self,
         recipes: Vec<Recipe>,
         (staging, work): (&Layout, &Path),
         client: &Client,
         status: &mut SourceStatus,
-    ) -> Result<Vec<Recipe>, EngineError> {
+    ) -> Result<(Vec<Recipe>, Option<Packed>), EngineError> {
         let dir = work.join("source");
         match self {
             Self::Artifact(artifact) => {
@@ -94,15 +102,13 @@ impl Origin {
                         ..recipe
                     })
                 };
-                recipes.into_iter().map(there).collect()
+                Ok((recipes.into_iter().map(there).collect::<Result<_, EngineError>>()?, None))
             }
             Self::Sent { root, .. } if root.join(source::IGNORE_FILE).exists() => {
-                let (origin, from, to) = (self.clone(), root.clone(), staging.clone());
-                let packed = blocking(move |halt| origin.pack(&from, &to, halt)).await;
-                let packed = packed.map_err(|_| AssembleImageError::Panicked)?;
-                let digest = Some(packed.map_err(EngineError::Pack)?.manifest.digest);
-                let packed = LayoutReference { dir: staging.dir().to_owned(), tag: None, digest };
-                let unpacked = source::unpack(&Reference::Layout(packed), client, work, &dir).await;
+                let packed = self.packed(root, staging).await?;
+                let digest = Some(packed.manifest.digest);
+                let from = LayoutReference { dir: staging.dir().to_owned(), tag: None, digest };
+                let unpacked = source::unpack(&Reference::Layout(from), client, work, &dir).await;
                 unpacked.map_err(EngineError::Unpack)?;
                 let moved = |path: &Path| moved(path, root, &dir);
                 let there = |recipe: Recipe| Recipe {
@@ -110,9 +116,9 @@ impl Origin {
                     dir: moved(&recipe.dir),
                     ..recipe
                 };
-                Ok(recipes.into_iter().map(there).collect())
+                Ok((recipes.into_iter().map(there).collect(), Some(packed)))
             }
-            _ => Ok(recipes),
+            _ => Ok((recipes, None)),
         }
     }
 }
@@ -123,5 +129,38 @@ fn moved(path: &Path, from: &Path, to: &Path) -> PathBuf {
     match whole(path).strip_prefix(whole(from)) {
         Ok(below) => to.join(below),
         Err(_) => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_registry::client::{CredentialStore, Settings};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_stored_is_what_is_built_though_a_file_is_saved_in_between() {
+        let (root, work) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for (name, text) in [(source::IGNORE_FILE, "secret\n"), ("a", "before"), ("secret", "")] {
+            std::fs::write(root.path().join(name), text).unwrap();
+        }
+        let staging = Layout::create(&work.path().join("staging")).unwrap();
+        let client = Client::new(Settings::default(), CredentialStore::anonymous()).unwrap();
+        let dir = root.path().to_owned();
+        let origin = Origin::Sent { root: dir.clone(), stored: true };
+        let recipe = Recipe { dir, file: None, target: None, args: Default::default(), epoch: 0 };
+        let mut status = SourceStatus::default();
+        let places = (&staging, work.path());
+        let made = origin.recipes(vec![recipe], places, &client, &mut status).await.unwrap();
+        let (recipes, packed) = made;
+        std::fs::write(root.path().join("a"), "after").unwrap();
+        let digest = Some(packed.expect("it is stored as it was packed").manifest.digest);
+        let stored = LayoutReference { dir: staging.dir().to_owned(), tag: None, digest };
+        let there = work.path().join("there");
+        source::unpack(&Reference::Layout(stored), &client, work.path(), &there).await.unwrap();
+        for built in [&recipes[0].dir, &there] {
+            assert_eq!(std::fs::read_to_string(built.join("a")).unwrap(), "before");
+            assert!(!built.join("secret").exists());
+        }
     }
 }

@@ -16,13 +16,15 @@ mod platforms;
 mod refusal;
 mod register;
 mod rows;
+mod strategy;
 mod task;
 mod values;
 
 use std::collections::BTreeMap;
 
 use portolan_api::build::{
-    Build, BuildRun, BuildStrategy, ClusterBuildStrategy, Parameter, StrategyRef, StrategySpec,
+    Build, BuildRun, BuildSpec, BuildStrategy, ClusterBuildStrategy, Parameter, StrategyRef,
+    StrategySpec,
 };
 use portolan_api::names::is_label_value;
 use portolan_api::platform::{ImagePlatform, ImagePlatformClass};
@@ -123,11 +125,7 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
             format!("the Build's name {:?} is not a label value", build.name_any()),
         );
     }
-    spec.trigger.iter().for_each(|trigger| check::trigger(trigger, &mut refusals));
-    let effective = effective::merge(spec, &run.spec);
-    effective.source.iter().for_each(|source| check::source(source, &mut refusals));
-    check::env(&effective.env, &mut refusals);
-    check::scan(&effective, &mut refusals);
+    let effective = merged(run, spec, &mut refusals);
     let created = run.metadata.creation_timestamp.as_ref().map(|time| time.0.as_second());
     let created = created.unwrap_or(settings.created);
     let timestamp = check::timestamp(&effective, created, &mut refusals);
@@ -163,29 +161,54 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
         prune: prune_asked(run),
         run: &unique,
     };
-    let work = match (ways.as_deref(), outputs) {
-        (Some(ways), Some(outputs)) if refusals.0.is_empty() => {
-            composing.multi(ways, &outputs, &mut refusals).map(Work::Multi)
-        }
-        (None, _) => composing.single(&mut refusals).map(Work::Single),
-        _ => None,
+    let Some(work) = work(&composing, ways.as_deref(), outputs, &mut refusals) else {
+        return Err(refusals.0);
     };
-    let Some(work) = work else { return Err(refusals.0) };
     refusals.or(Plan {
         name: names::unique_name(&name, &unique),
         namespace: run.metadata.namespace.clone(),
         labels: labels(run, &name, build, strategy),
         annotations: annotations(strategy, ways.as_deref()),
         owner: uid.map(|uid| Owner { name: name.clone(), uid }),
-        service_account: match run.spec.service_account.as_deref() {
-            Some(GENERATED_ACCOUNT) => Some(name),
-            Some(account) => Some(account.to_owned()),
-            None => settings.service_account.clone(),
-        },
+        service_account: service_account(run, name, settings),
         timeout: effective.timeout,
         pod,
         work,
     })
+}
+
+/// What Build and run say together, judged as far as that needs no other resource.
+fn merged(run: &BuildRun, spec: &BuildSpec, refusals: &mut Refusals) -> Effective {
+    spec.trigger.iter().for_each(|trigger| check::trigger(trigger, refusals));
+    let effective = effective::merge(spec, &run.spec);
+    effective.source.iter().for_each(|source| check::source(source, refusals));
+    check::env(&effective.env, refusals);
+    check::scan(&effective, refusals);
+    effective
+}
+
+/// One image, or one for each platform; nothing of many where anything speaks against them.
+fn work(
+    composing: &compose::Composing<'_>,
+    ways: Option<&[platforms::Way]>,
+    outputs: Option<names::Outputs>,
+    refusals: &mut Refusals,
+) -> Option<Work> {
+    match (ways, outputs) {
+        (Some(ways), Some(outputs)) if refusals.0.is_empty() => {
+            composing.multi(ways, &outputs, refusals).map(Work::Multi)
+        }
+        (None, _) => composing.single(refusals).map(Work::Single),
+        _ => None,
+    }
+}
+
+fn service_account(run: &BuildRun, name: String, settings: &Settings) -> Option<String> {
+    match run.spec.service_account.as_deref() {
+        Some(GENERATED_ACCOUNT) => Some(name),
+        Some(account) => Some(account.to_owned()),
+        None => settings.service_account.clone(),
+    }
 }
 
 /// The name of a run; one that a cluster would complete is completed here too, always the same

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use portolan_api::ResourceExt as _;
 use portolan_api::build::{MultiArch, ParamValue, Parameter};
 use portolan_api::condition::{self, Status};
-use portolan_api::platform::{AVAILABLE, ImagePlatform, Platform as ApiPlatform};
+use portolan_api::platform::{
+    AVAILABLE, ImagePlatform, ImagePlatformClassStatus, Platform as ApiPlatform,
+};
 use portolan_api::reason::Reason;
 use portolan_core::Platform;
 
@@ -115,6 +117,30 @@ fn native(platform: Platform, base: &Pod) -> Way {
     Way { platform, image_platform: None, pod, params: Vec::new() }
 }
 
+/// What a class has, where it is there and can be used.
+fn available(
+    name: &str,
+    objects: &Objects,
+    refusals: &mut Refusals,
+) -> Option<ImagePlatformClassStatus> {
+    let Some(class) = objects.classes.iter().find(|class| class.name_any() == name) else {
+        refusals.add(
+            Reason::ImagePlatformClassNotFound,
+            format!("imagePlatformClass {name:?} does not exist"),
+        );
+        return None;
+    };
+    let status = class.status.clone().unwrap_or_default();
+    let why = match condition::find(&status.conditions, AVAILABLE) {
+        Some(condition) if condition.status == Status::True => return Some(status),
+        Some(condition) => format!("is not available: {}: {}", condition.reason, condition.message),
+        None => "has not been looked at by its controller yet".to_owned(),
+    };
+    let message = format!("imagePlatformClass {name:?} {why}");
+    refusals.add(Reason::ImagePlatformClassNotAvailable, message);
+    None
+}
+
 /// The ImagePlatform of each platform, as the class has them.
 fn resolve<'a>(
     multi_arch: &MultiArch,
@@ -123,32 +149,7 @@ fn resolve<'a>(
     refusals: &mut Refusals,
 ) -> Vec<(Platform, &'a ImagePlatform)> {
     let name = &multi_arch.image_platform_class;
-    let Some(class) = objects.classes.iter().find(|class| class.name_any() == *name) else {
-        refusals.add(
-            Reason::ImagePlatformClassNotFound,
-            format!("imagePlatformClass {name:?} does not exist"),
-        );
-        return Vec::new();
-    };
-    let status = class.status.clone().unwrap_or_default();
-    match condition::find(&status.conditions, AVAILABLE) {
-        Some(condition) if condition.status == Status::True => {}
-        Some(condition) => {
-            let (reason, message) = (&condition.reason, &condition.message);
-            refusals.add(
-                Reason::ImagePlatformClassNotAvailable,
-                format!("imagePlatformClass {name:?} is not available: {reason}: {message}"),
-            );
-            return Vec::new();
-        }
-        None => {
-            refusals.add(
-                Reason::ImagePlatformClassNotAvailable,
-                format!("imagePlatformClass {name:?} has not been looked at by its controller yet"),
-            );
-            return Vec::new();
-        }
-    }
+    let Some(status) = available(name, objects, refusals) else { return Vec::new() };
     let (mut found, mut unsupported) = (Vec::new(), Vec::new());
     for platform in wanted {
         let listed =

@@ -32,7 +32,8 @@ pub fn upload(run: &mut BuildRun, timeout: Option<portolan_api::Duration>) {
 }
 
 /// Where a Build would have the source go into the image's repository, for all who may pull the
-/// image: that place. An artifact that is there already goes nowhere.
+/// image: that place. An artifact that is there already goes nowhere. A controller that was given a repository for sources
+/// (`plan::Settings::source_repository`) puts them there instead, which nobody can know who asks for a run.
 pub fn published_source(spec: &BuildSpec) -> Option<String> {
     use portolan_api::build::SourceKind;
     let settings = &spec.output.settings;

@@ -10,10 +10,8 @@ use portolan_api::platform::{ImagePlatform, ImagePlatformSpec};
 use portolan_core::Platform;
 
 use super::local::{LocalError, PARAMETERS, Said, below, said};
+use crate::assemble::FILE_NAMES;
 use crate::plan::{Objects, PLATFORM_PARAMS, Plan, Work};
-
-/// What is looked for where nothing else is named.
-const USUAL_FILES: [&str; 2] = ["Containerfile", "Dockerfile"];
 
 /// One platform of a Build, and how it is built.
 #[derive(Debug, Clone, PartialEq)]
@@ -42,7 +40,7 @@ pub(super) fn ways(
         let params: Vec<ParamValue> = build.spec.param_values.iter().cloned().chain(own).collect();
         // By their usual names Containerfiles are found in either spelling, unless somebody insists.
         let insists = params.iter().any(|param| param.name == "dockerfile");
-        let usual = |file: &String| file.is_empty() || USUAL_FILES.contains(&file.as_str());
+        let usual = |file: &String| file.is_empty() || FILE_NAMES.contains(&file.as_str());
         let mut said = said(&params, &build.spec.env, declared)?;
         let file = said.file.take().filter(|file| insists || !usual(file));
         Ok(LocalWay {

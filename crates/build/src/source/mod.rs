@@ -131,7 +131,16 @@ pub fn pack(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
 
 /// The same as somebody sends it: without what their `.shpignore` names.
 pub fn pack_upload(dir: &Path, layout: &Layout) -> Result<Packed, PackError> {
-    pack_until(dir, Ignored::read(dir)?, layout, &CancellationToken::new())
+    pack_upload_until(dir, layout, &CancellationToken::new())
+}
+
+/// The same, unless it is halted before.
+pub fn pack_upload_until(
+    dir: &Path,
+    layout: &Layout,
+    halt: &CancellationToken,
+) -> Result<Packed, PackError> {
+    pack_until(dir, Ignored::read(dir)?, layout, halt)
 }
 
 /// When the newest file of a directory was changed: seconds since 1970.

@@ -125,6 +125,27 @@ mod tests {
         assert!(text.len() <= MAX_RESULT && text.starts_with("a [31m ä"), "{text}");
     }
 
+    /// As after a strategy's root, who wrote the result: the file is nobody's to write to, the directory is everybody's.
+    #[test]
+    fn a_result_that_somebody_else_wrote_is_made_anew_and_whatever_is_no_file_stays() {
+        use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("shp-image-digest");
+        std::fs::write(&file, "sha256:before").unwrap();
+        let before = std::fs::metadata(&file).unwrap().ino();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o444)).unwrap();
+        // Root may write to any file, so there it is written over: the value counts.
+        let is_root = std::fs::OpenOptions::new().write(true).open(&file).is_ok();
+        replace(&file, "after").unwrap();
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "after");
+        let after = std::fs::metadata(&file).unwrap().ino();
+        assert!(is_root || before != after);
+        // A directory that is nobody's to write to is an error, and nothing is lost.
+        assert!(replace(&dir.path().join("none/result"), "x").is_err());
+        replace(Path::new("/dev/null"), "x").unwrap();
+        assert!(Path::new("/dev/null").exists());
+    }
+
     #[test]
     fn an_error_is_told_in_three_hundred_characters_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();

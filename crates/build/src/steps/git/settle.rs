@@ -17,7 +17,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
 
@@ -41,8 +41,11 @@ pub(super) fn settle(git: &Git<'_>, committed: i64) -> Result<(), StepError> {
     })
 }
 
+/// The names first: a directory that stays open on the way down costs a file handle for each level.
 fn below(dir: &Path, times: &Timestamps) -> std::io::Result<()> {
-    fs::read_dir(dir)?.try_for_each(|entry| alike(&entry?.path(), times))
+    let entries: Vec<PathBuf> =
+        fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<std::io::Result<_>>()?;
+    entries.iter().try_for_each(|entry| alike(entry, times))
 }
 
 /// What is below a directory first, since that changes the directory's own time. Links are not followed.
@@ -60,4 +63,42 @@ fn alike(path: &Path, times: &Timestamps) -> std::io::Result<()> {
         }
     }
     Ok(rustix::fs::utimensat(CWD, path, times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    /// Where the test below is started once more, with few file handles.
+    const TREE: &str = "PORTOLAN_TEST_DEEP_TREE";
+
+    #[test]
+    fn a_deep_tree_is_settled_with_few_file_handles() {
+        let time = Timespec { tv_sec: 7, tv_nsec: 0 };
+        let times = Timestamps { last_access: time, last_modification: time };
+        if let Some(tree) = std::env::var_os(TREE) {
+            below(Path::new(&tree), &times).unwrap();
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let deep = dir.path().join("d/".repeat(200));
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(deep.join("file"), "").unwrap();
+        let again =
+            ["--exact", "steps::git::settle::tests::a_deep_tree_is_settled_with_few_file_handles"];
+        let few = Command::new("sh")
+            .args(["-c", "ulimit -n 100 && exec \"$@\"", "sh"])
+            .arg(std::env::current_exe().unwrap())
+            .args(again)
+            .env(TREE, dir.path())
+            .output()
+            .unwrap();
+        assert!(few.status.success(), "{few:?}");
+        let told = String::from_utf8_lossy(&few.stdout).into_owned();
+        assert!(told.contains("1 passed"), "{told}");
+        let found = fs::metadata(deep.join("file")).unwrap().modified().unwrap();
+        assert_eq!(found.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs(), 7);
+    }
 }

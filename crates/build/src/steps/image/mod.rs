@@ -157,7 +157,7 @@ async fn pushed(place: &Place, target: &Target, name: &Reference) -> Result<Fetc
 fn left_digest(file: &Path) -> Result<Digest, StepError> {
     /// Longer than any digest: what is not one is not read.
     const MOST: u64 = 1024;
-    let hint = "a strategy that pushes writes the digest to $(results.shp-image-digest.path)";
+    let hint = "a strategy in whose steps shp-image-digest is named, also in a comment, has to write it there";
     let bytes = durable::read_bounded(file, MOST).map_err(|source| {
         StepError::local(REASON, format!("cannot read {}", file.display()), source)
     })?;
