@@ -217,6 +217,7 @@ fn several_shims_are_described_on_the_command_line() {
         ("two", 2, "describes no shim"),
         (r#"{"name":"one","assets":"/x"}"#, 2, "each of them once"),
         (r#"{"name":"two","location":"file:///x"}"#, 1, "only http and https"),
+        (r#"{"name":"two"}"#, 1, "give its location or its assets"),
     ] {
         let said = args(bad);
         assert_eq!(said.code, code, "{bad}: {said:?}");
@@ -303,11 +304,20 @@ fn a_stage_that_fails_leaves_word_and_ends_well_where_it_is_asked_to() {
     }
     // Below a file there is no folder, whoever asks for one.
     let nowhere = root.path().join("etc/containerd/config.toml/assets");
+    let report = root.path().join("report");
     let nowhere = portolan(root.path())
         .args(["node", "fetch", "--name", "x", "--location", "file:///x", "--leave-refusal"])
         .arg("--assets")
         .arg(nowhere)
+        .arg("--report")
+        .arg(&report)
         .output()
         .unwrap();
     assert_eq!(Said::from(nowhere).code, 2, "nobody would hear of it");
+    // Nor whose trouble it is, but for this.
+    let told: serde_json::Value = serde_json::from_slice(&fs::read(report).unwrap()).unwrap();
+    let part = &told["parts"][0];
+    assert_eq!((&part["name"], &part["reason"]), (&"x".into(), &told["reason"]), "{told}");
+    let (all, own) = (told["message"].as_str().unwrap(), part["message"].as_str().unwrap());
+    assert_eq!(all, format!("x: {own}"));
 }

@@ -253,7 +253,8 @@ fn n11_nothing_is_installed_and_no_other_service_touched() {
 }
 
 /// N12: two installers at once lost each other's entries.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+// Who waits for the lock keeps its thread: one for each, and one more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 7)]
 async fn n12_installers_take_turns() {
     let tree = std::sync::Arc::new(Tree::with("version = 2\n"));
     let before = tree.snapshot();

@@ -79,6 +79,29 @@ async fn a_program_stays_while_the_runtime_goes_by_it() {
     ok(tree.verify("spin").await);
 }
 
+/// A new installer comes to every node again: where nothing differs, a runtime that is silent for a while is not started
+/// again for it, and the next try may find it well.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_does_not_answer_is_left_alone_where_nothing_was_changed() {
+    let tree = Tree::with("version = 2\n");
+    runtime::start(&tree);
+    let node = restarting(&tree, &runtime::restart(&tree));
+    ok(tree.install_by(&node, "spin", &program(1, 1000)).await);
+    let (before, times) = (tree.snapshot(), restarts(&tree));
+    let silent = async || {
+        tree.write("down", "");
+        let outcome = tree.install_by(&node, "spin", &program(1, 1000)).await;
+        fs::remove_file(tree.path("down")).unwrap();
+        outcome
+    };
+    let outcome = silent().await;
+    assert!(matches!(outcome.error, Some(NodeError::Unanswered(_))), "{:?}", outcome.report);
+    assert_eq!(outcome.report.reason, Some(Reason::HostTrouble));
+    assert!(outcome.report.as_before && !outcome.report.restarted, "{:?}", outcome.report);
+    assert_eq!((tree.snapshot(), restarts(&tree)), (before, times));
+    ok(tree.install_by(&node, "spin", &program(1, 1000)).await);
+}
+
 /// N3 in another place: a runtime that runs and cannot be reached is not a tree of files.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_runtime_that_cannot_be_reached_is_not_passed_over() {

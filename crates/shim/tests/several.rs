@@ -185,7 +185,7 @@ async fn what_makes_no_sense_for_one_is_no_trouble_of_the_others() {
     let good = Asked::new(&["good"]);
     let all = vec![named("bad"), good.all[0].clone().into(), named(&long)];
     let report = install_all(&tree.node(), all, &Quiet).await.report;
-    let cut = "?".repeat(128);
+    let cut = "?".repeat(63);
     let bad = Some(Reason::BadRequest);
     assert_eq!(fared(&report), [("bad", bad, false), ("good", None, false), (&*cut, bad, false)]);
     assert_eq!(report.reason, bad);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use portolan_shim::node::install::{Outcome, fetch_stage, leave_refusal};
 use portolan_shim::node::request::Options;
-use portolan_shim::report::Operation;
+use portolan_shim::report::{MAX_PARTS, Operation};
 
 use super::Telling;
 use super::source::{Fetching, Naming};
@@ -46,17 +46,17 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         }
         Err(error) => Outcome::refused(Operation::Fetch, error),
     };
-    if !args.leave_refusal || outcome.error.is_none() {
-        return args.telling.finish(outcome);
+    if !args.leave_refusal {
+        return args.telling.finish(outcome, 1);
     }
-    let report = outcome.report.clone();
-    let told = args.telling.finish(outcome);
-    match (leave_refusal(&args.assets, &report), told) {
-        (Ok(()), Err(failure)) => {
+    let left = outcome.error.is_some() && leave_refusal(&args.assets, &outcome.report).is_ok();
+    // Of the others of its Job it has not heard, and they may be as many as there can be. Where no word could be left, this is
+    // all that tells of it, and it fails them all: it says whose trouble it is.
+    match args.telling.finish(outcome.of_one(&args.naming.name), MAX_PARTS) {
+        Err(failure) if left => {
             format::tell(&format!("left to `node install`: {:#}", failure.error));
             Ok(Exit::Ok)
         }
-        // Whoever comes next would not hear of it.
-        (_, told) => told,
+        told => told,
     }
 }

@@ -63,7 +63,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
         // Whose it is that cannot be read, nobody knows.
         (_, Err(error)) => Outcome::refused(Operation::Install, error.into()),
     };
-    args.telling.finish(outcome)
+    args.telling.finish(outcome, 1 + args.also.len())
 }
 
 fn asked(args: &Args) -> Result<(Wanted, Source), NodeError> {
@@ -74,7 +74,8 @@ fn asked(args: &Args) -> Result<(Wanted, Source), NodeError> {
     }
     let wanted = args.naming.wanted(args.handler.as_deref(), options)?;
     let digest = args.fetching.sha256.as_deref();
-    let source = source(args, args.assets.as_ref(), args.fetching.location.as_deref(), digest)?;
+    let from = (args.assets.as_ref(), args.fetching.location.as_deref(), digest);
+    let source = source(args, &wanted, from)?;
     Ok((wanted, source))
 }
 
@@ -89,21 +90,24 @@ fn others(args: &Args) -> Result<Vec<Asked>, RequestError> {
 }
 
 fn described(args: &Args, also: &Also) -> Result<(Wanted, Source), NodeError> {
-    let (location, digest) = (also.location.as_deref(), also.sha256.as_deref());
-    Ok((also.wanted()?, source(args, also.assets.as_ref(), location, digest)?))
+    let wanted = also.wanted()?;
+    let from = (also.assets.as_ref(), also.location.as_deref(), also.sha256.as_deref());
+    let source = source(args, &wanted, from)?;
+    Ok((wanted, source))
 }
 
 fn source(
     args: &Args,
-    assets: Option<&PathBuf>,
-    location: Option<&str>,
-    digest: Option<&str>,
+    wanted: &Wanted,
+    (assets, location, digest): (Option<&PathBuf>, Option<&str>, Option<&str>),
 ) -> Result<Source, NodeError> {
-    Ok(match (assets, location) {
+    match (assets, location) {
+        (Some(assets), _) => Ok(Source::Assets(assets.clone())),
         (None, Some(location)) => {
             let location = args.fetching.location(location, digest)?;
-            Source::Location(Box::new(location), args.fetching.transport())
+            Ok(Source::Location(Box::new(location), args.fetching.transport()))
         }
-        (assets, _) => Source::Assets(assets.cloned().unwrap_or_default()),
-    })
+        // The working directory is nobody's answer.
+        (None, None) => Err(RequestError::NoSource { name: wanted.name.to_string() }.into()),
+    }
 }

@@ -7,7 +7,7 @@ use portolan_shim::node::NodeError;
 use portolan_shim::node::install::{INSTALL_DIR, Node, Outcome, Restart};
 use portolan_shim::node::preset::Overrides;
 use portolan_shim::node::request::host_path;
-use portolan_shim::report::{Reason, Report};
+use portolan_shim::report::{Reason, Report, room};
 
 use crate::context;
 use crate::exit::{Exit, Failure};
@@ -108,14 +108,15 @@ pub(crate) fn run(command: Command) -> Result<Exit, Failure> {
 }
 
 impl Telling {
-    /// Tells an outcome to whoever waits for it, and makes an exit code of it.
-    fn finish(&self, outcome: Outcome) -> Result<Exit, Failure> {
+    /// Tells an outcome to whoever waits for it, and makes an exit code of it. A pod that installs so many shims has
+    /// little room for the words of each of its containers.
+    fn finish(&self, outcome: Outcome, shims: usize) -> Result<Exit, Failure> {
         let Outcome { report, error } = outcome;
         let log = Path::new(TERMINATION_LOG);
         let file = self.report.as_deref().or_else(|| log.is_file().then_some(log));
         if let Some(file) = file {
             // In place: what a kubelet mounts there is a file, and a rename would only cover it.
-            if let Err(untold) = std::fs::write(file, report.to_message()) {
+            if let Err(untold) = std::fs::write(file, report.to_message(room(shims))) {
                 format::tell(&format!("warning: {} cannot be written: {untold}", file.display()));
             }
         }
@@ -139,7 +140,7 @@ impl Telling {
         operation: portolan_shim::report::Operation,
         error: NodeError,
     ) -> Result<Exit, Failure> {
-        self.finish(Outcome::refused(operation, error))
+        self.finish(Outcome::refused(operation, error), 1)
     }
 }
 

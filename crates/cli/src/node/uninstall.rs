@@ -27,7 +27,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     match Name::parse("the shim's name", &args.name) {
         Ok(name) => {
             let node = args.place.node(Some(&args.restarting));
-            args.telling.finish(uninstall(&node, &name, &Quiet).await)
+            args.telling.finish(uninstall(&node, &name, &Quiet).await, 1)
         }
         Err(error) => args.telling.refuse(Operation::Uninstall, error.into()),
     }

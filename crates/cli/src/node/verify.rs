@@ -30,7 +30,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, Failure> {
     match asked {
         Ok((name, binary)) => {
             let node = args.place.node(None);
-            args.telling.finish(verify(&node, &name, binary.as_ref()).await)
+            args.telling.finish(verify(&node, &name, binary.as_ref()).await, 1)
         }
         Err(error) => args.telling.refuse(Operation::Verify, error.into()),
     }

@@ -103,6 +103,12 @@ impl Work<'_, '_> {
                 settled.version = status.version;
                 Ok(!nothing)
             }
+            // It was so before, and nothing that is taken back would make it well.
+            Err(error)
+                if !settled.changed && !settled.restarted && self.store.state.before.is_empty() =>
+            {
+                Err(NodeError::Unanswered(error))
+            }
             Err(error) => {
                 let method = match chosen {
                     Some(method) => method,

@@ -106,6 +106,11 @@ pub enum NodeError {
     /// It was not started again; all is as before.
     #[error("the runtime could not be started again; its configuration is as before, and it runs")]
     NotRestarted(#[source] RestartError),
+    /// It is not as it should be, and it was not we who made it so.
+    #[error(
+        "the runtime is not as it should be; nothing was changed, and it was not started again"
+    )]
+    Unanswered(#[source] ReadyError),
     /// It did not take the configuration; all is as before.
     #[error(
         "the runtime did not take the new configuration; the one from before is back, and it runs"
@@ -180,15 +185,46 @@ impl NodeError {
                 | RestartError::Processes { count: 0 },
             ) => Reason::HostTrouble,
             Self::NoRestart(_) | Self::NotRestarted(_) | Self::RolledBack(_) => Reason::RolledBack,
+            Self::Unanswered(_) => Reason::HostTrouble,
             Self::RuntimeDown(_) => Reason::RuntimeDown,
             Self::Drifted { .. } => Reason::Drifted,
         }
+    }
+
+    /// Whether what the runtime goes by is what it was, and it was not started again, though the install had begun: what was
+    /// there before can be used. One that answers and does not know the handler cannot.
+    pub(crate) const fn leaves_all_as_before(&self) -> bool {
+        matches!(
+            self,
+            Self::Config(ConfigError::Rejected { .. } | ConfigError::NotSeen { .. })
+                | Self::Unanswered(ReadyError::Silent { .. } | ReadyError::NotReady { .. })
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_there_can_be_used_where_nothing_that_the_runtime_reads_was_changed() {
+        let handler = || "spin".to_owned();
+        let rejected = ConfigError::Rejected { said: "no".into() };
+        let unseen = ConfigError::NotSeen { handler: handler() };
+        let ill = ReadyError::NotReady { why: "x".into() };
+        let unknown = || ReadyError::Unknown { handler: handler(), known: String::new() };
+        for (error, kept) in [
+            (rejected.into(), true),
+            (unseen.into(), true),
+            (NodeError::Unanswered(ill), true),
+            (NodeError::Unanswered(unknown()), false),
+            (NodeError::RolledBack(unknown()), false),
+            (ConfigError::BuiltIn { handler: handler() }.into(), false),
+        ] {
+            assert_eq!(error.leaves_all_as_before(), kept, "{error:?}");
+        }
+        assert!(!NodeError::Unanswered(unknown()).reason().is_permanent());
+    }
 
     /// Before anything was changed, a service manager that is slow or a runtime that is just starting may be well the
     /// next time; afterwards every try would start the runtime twice.

@@ -11,7 +11,6 @@ use std::time::Duration;
 use portolan_core::Digest;
 
 use super::archive::Program;
-use super::config;
 use super::disk::{Disk, Watch};
 use super::effect;
 use super::elf;
@@ -21,7 +20,7 @@ use super::lock;
 pub use super::obtain::{Source, fetch_stage, leave_refusal};
 use super::obtain::{copy, obtain, platform};
 use super::place;
-use super::preset::{Overrides, Site, detect};
+use super::preset::{Overrides, detect};
 pub use super::progress::Outcome;
 use super::progress::Progress;
 use super::ready::Expect;
@@ -32,6 +31,7 @@ use super::root::HostRoot;
 pub use super::settle::Restart;
 use super::settle::{self, Plan, Work};
 use super::state::{Shim, Store};
+use super::survey::Survey;
 use crate::report::{MAX_PARTS, Operation, Part, Phase, Reason};
 
 /// Where shims are installed unless said otherwise: where upstream's installer has them.
@@ -201,20 +201,9 @@ async fn run(
     progress.report.distro = Some(site.preset.name.to_owned());
     let mut store = Store::open(&root, Disk { watch }, &node.install_dir)?;
     place::check_directory(&store)?;
-    let survey = Survey { site: &site, context: &context, major: settle::major(&context, &site) };
+    let survey = Survey::new(&site, &context);
     // Planned once before anything is made: a configuration that is refused leaves the node as it was.
-    let mut ahead = root.clone();
-    settle::strays(&store, &mut ahead, &names(items))?;
-    let mut plans = Vec::new();
-    for item in left(items) {
-        let (name, binary) = (item.name(), item.wanted.binary.as_str());
-        item.path = place::path(&store.install_dir, name, item.sha256(), binary);
-        let planned = survey.plan(&store, &mut ahead, item);
-        match planned.and_then(|plan| survey.refuse_built_in(&store, item.wanted).map(|()| plan)) {
-            Ok(plan) => plans.push(plan),
-            Err(error) => item.refused = Some(error),
-        }
-    }
+    let mut plans = planned(&survey, &store, items)?;
     if left(items).next().is_none() {
         return Ok(());
     }
@@ -243,36 +232,25 @@ async fn run(
     }
 }
 
-/// What planning needs to know of a node.
-struct Survey<'a> {
-    site: &'a Site,
-    context: &'a Context,
-    major: Option<u64>,
-}
-
-impl Survey<'_> {
-    /// What is to change for a shim, on a host as those before it will have left it; then as it itself will have.
-    fn plan(
-        &self,
-        store: &Store<'_>,
-        ahead: &mut HostRoot,
-        item: &Item<'_>,
-    ) -> Result<Plan, NodeError> {
-        let loaded = config::load(ahead, &self.site.config)?;
-        let known = known_files(store, item.name());
-        let look = settle::look(ahead, self.site, self.major, &loaded, &known);
-        let changes = config::install(&look, item.wanted, &item.path)?;
-        for change in &changes {
-            ahead.expect(&change.path, change.after.as_deref());
+/// What is to change for each of them, where what a killed run left is gone. Who cannot be had is refused.
+fn planned(
+    survey: &Survey<'_>,
+    store: &Store<'_>,
+    items: &mut [Item<'_>],
+) -> Result<Vec<Plan>, NodeError> {
+    let mut ahead = store.root.clone();
+    settle::strays(store, &mut ahead, &names(items))?;
+    let mut plans = Vec::new();
+    for item in left(items) {
+        let (name, binary) = (item.name(), item.wanted.binary.as_str());
+        item.path = place::path(&store.install_dir, name, item.sha256(), binary);
+        let plan = survey.plan(store, &mut ahead, (item.wanted, &item.path));
+        match plan.and_then(|plan| survey.refuse_built_in(store, item.wanted).map(|()| plan)) {
+            Ok(plan) => plans.push(plan),
+            Err(error) => item.refused = Some(error),
         }
-        Ok(Plan { owner: item.name().to_owned(), changes })
     }
-
-    fn refuse_built_in(&self, store: &Store<'_>, wanted: &Wanted) -> Result<(), NodeError> {
-        let loaded = config::load(store.root, &self.site.config)?;
-        let look = settle::look(store.root, self.site, self.major, &loaded, &[]);
-        Ok(settle::refuse_built_in(&look, self.site, self.context, wanted)?)
-    }
+    Ok(plans)
 }
 
 /// A node that is being changed.
@@ -304,7 +282,7 @@ impl Making<'_, '_> {
         let mut plans = settle::strays(self.store, &mut ahead, &names(items))?;
         let mut handlers = Vec::new();
         for item in left(items) {
-            plans.push(self.survey.plan(self.store, &mut ahead, item)?);
+            plans.push(self.survey.plan(self.store, &mut ahead, (item.wanted, &item.path))?);
             handlers.push(item.wanted.handler.as_str());
         }
         let mut phase = |phase| progress.phase(phase);
@@ -339,11 +317,6 @@ impl Making<'_, '_> {
 
 pub(crate) fn open_root(root: &Path) -> Result<HostRoot, NodeError> {
     HostRoot::open(root).map_err(|source| NodeError::Root { path: root.to_owned(), source })
-}
-
-/// Files that earlier runs changed for a shim.
-pub(crate) fn known_files(store: &Store<'_>, name: &str) -> Vec<String> {
-    store.state.shims.get(name).map(|shim| shim.files.clone()).unwrap_or_default()
 }
 
 /// Notes what is about to be there, before any of it is made; true where that has to be written down.

@@ -16,7 +16,7 @@
 //! | `preset` | kinds of nodes, as data, and how one is known |
 //! | `exec`, `namespace` | programs of the host, and where they are run |
 //! | `restart`, `ready` | the runtime started again, and asked what it knows |
-//! | `obtain`, `settle`, `effect`, `progress` | the program had; a change made to hold, taken by the runtime or undone; how it went |
+//! | `obtain`, `survey`, `settle`, `effect`, `progress` | the program had; a change planned, made to hold, taken by the runtime or undone; how it went |
 //! | `install`, `uninstall`, `verify` | all of it together |
 
 pub mod archive;
@@ -41,6 +41,7 @@ mod retire;
 mod root;
 mod settle;
 pub mod state;
+mod survey;
 pub mod uninstall;
 pub mod upstream;
 pub mod verify;

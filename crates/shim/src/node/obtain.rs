@@ -18,7 +18,7 @@ use super::error::NodeError;
 use super::fetch::{self, Location, Transport};
 use super::progress::{Outcome, Progress};
 use super::request::Wanted;
-use crate::report::{MAX_BYTES, Operation, Phase, Reason, Report};
+use crate::report::{self, MAX_BYTES, Operation, Phase, Reason, Report};
 
 /// What the fetching stage leaves beside the program.
 const NOTE: &str = ".portolan-fetched.json";
@@ -153,7 +153,11 @@ fn refusal(dir: &Path) -> Result<(), NodeError> {
 /// # Errors
 /// It cannot be written.
 pub fn leave_refusal(assets: &Path, report: &Report) -> Result<(), NodeError> {
-    Ok(durable::replace(assets, &assets.join(REFUSAL), report.to_message().as_bytes())?)
+    Ok(durable::replace(
+        assets,
+        &assets.join(REFUSAL),
+        report.to_message(report::room(1)).as_bytes(),
+    )?)
 }
 
 /// The fetching stage says what it left.

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::error::NodeError;
+use super::request;
 use super::settle::Settled;
-use crate::report::{Operation, Phase, Report};
+use crate::report::{Operation, Part, Phase, Report};
 
 /// An operation's report, and the error where it failed.
 #[derive(Debug)]
@@ -26,6 +27,19 @@ impl Outcome {
             Phase::Detect
         };
         Progress::new(operation, first).end(Err(error))
+    }
+
+    /// As that of one of several, by its name: who reads it must not take its trouble for that of the others.
+    #[must_use]
+    pub fn of_one(mut self, name: &str) -> Self {
+        let report = &mut self.report;
+        if let Some(reason) = report.reason {
+            let name = request::shown(name);
+            let message = std::mem::take(&mut report.message);
+            report.message = format!("{name}: {message}");
+            report.parts = vec![Part { name, reason: Some(reason), message, ..Part::default() }];
+        }
+        self
     }
 }
 
@@ -48,6 +62,7 @@ impl Progress {
             runtime_version: None,
             changed: false,
             restarted: false,
+            as_before: false,
             took_ms: BTreeMap::new(),
             warnings: Vec::new(),
             parts: Vec::new(),
@@ -81,6 +96,7 @@ impl Progress {
             Some(_) => self.report.changed = false,
             None => {}
         }
+        self.report.as_before = error.as_ref().is_some_and(NodeError::leaves_all_as_before);
         let last = if error.is_none() { Phase::Done } else { self.report.phase };
         self.phase(last);
         self.report.reason = error.as_ref().map(NodeError::reason);

@@ -12,8 +12,10 @@ use toml_edit::Value;
 
 use crate::report::MAX_PARTS;
 
-/// A name becomes part of a path, of a label and of a TOML key; no cluster has longer ones.
+/// A name becomes part of a path and of a TOML key.
 const MAX_NAME: usize = 128;
+/// That of a shim is the value of a label as well, and what is said of several has to fit into a termination message.
+const MAX_SHIM: usize = 63;
 /// One option's value; more is a file's business.
 const MAX_VALUE: usize = 4096;
 /// The runtime that containerd has, also where no file says so.
@@ -26,11 +28,13 @@ pub const BINARY_PREFIX: &str = "containerd-shim-";
 pub enum RequestError {
     /// A name with something in it that a path or a TOML key must not have.
     #[error(
-        "{what} {name:?} is not usable: give letters, digits, `-`, `_` and `.`, beginning with a letter or digit, {MAX_NAME} at most"
+        "{what} {name:?} is not usable: give letters, digits, `-`, `_` and `.`, beginning with a letter or digit, {most} at most"
     )]
     Name {
         /// What it names.
         what: &'static str,
+        /// How long it may be.
+        most: usize,
         /// As it was given, cut.
         name: String,
     },
@@ -76,6 +80,12 @@ pub enum RequestError {
         #[source]
         source: serde_json::Error,
     },
+    /// A shim, and nothing to take it from.
+    #[error("nothing to install for {name:?}: give its location or its assets")]
+    NoSource {
+        /// Which.
+        name: String,
+    },
     /// One shim twice, or more than are installed as one.
     #[error("{asked} shims are asked for as one: give {MAX_PARTS} at most, each of them once")]
     Parts {
@@ -112,7 +122,7 @@ fn is_plain(c: char) -> bool {
 
 /// A name that may not be usable, as a report can have it.
 pub(crate) fn shown(name: &str) -> String {
-    name.chars().take(MAX_NAME).map(|c| if is_plain(c) { c } else { '?' }).collect()
+    name.chars().take(MAX_SHIM).map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
 /// A name that is safe in a path and as a TOML key.
@@ -125,11 +135,15 @@ impl Name {
     /// # Errors
     /// [`RequestError::Name`].
     pub fn parse(what: &'static str, name: &str) -> Result<Self, RequestError> {
+        Self::within(MAX_NAME, what, name)
+    }
+
+    fn within(most: usize, what: &'static str, name: &str) -> Result<Self, RequestError> {
         let begins = name.starts_with(|c: char| c.is_ascii_alphanumeric());
-        if begins && name.len() <= MAX_NAME && name.chars().all(is_plain) {
+        if begins && name.len() <= most && name.chars().all(is_plain) {
             Ok(Self(name.to_owned()))
         } else {
-            Err(RequestError::Name { what, name: cut(name) })
+            Err(RequestError::Name { what, most, name: cut(name) })
         }
     }
 
@@ -267,7 +281,7 @@ impl Wanted {
     ) -> Result<Self, RequestError> {
         let usual = format!("{BINARY_PREFIX}{name}");
         Ok(Self {
-            name: Name::parse("the shim's name", name)?,
+            name: Name::within(MAX_SHIM, "the shim's name", name)?,
             handler: Name::parse("the handler", handler.unwrap_or(name))?,
             binary: Name::parse("the binary's name", binary.unwrap_or(&usual))?,
             options,
@@ -333,6 +347,16 @@ mod tests {
         for name in ["", ".", "..", "-x", "a/b", "a b", "a\"b", "a]\n[b", "ü", &"x".repeat(129)] {
             assert!(Name::parse("x", name).is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn a_shim_is_called_by_what_a_label_can_hold_and_its_file_may_be_called_longer() {
+        let wanted =
+            |letters: usize| Wanted::new(&"x".repeat(letters), None, None, Options::default());
+        assert_eq!(wanted(63).unwrap().binary.as_str().len(), 79);
+        let told = wanted(64).unwrap_err().to_string();
+        assert!(told.contains("63 at most"), "{told}");
+        assert_eq!(shown(&"x".repeat(200)).len(), 63);
     }
 
     #[test]

@@ -106,7 +106,7 @@ impl HostRoot {
 
     /// The host as it is going to be when this file says that; none is: not there.
     pub(crate) fn expect(&mut self, path: &str, text: Option<&str>) {
-        self.ahead.insert(path.to_owned(), text.map(str::to_owned));
+        self.ahead.insert(plain(path), text.map(str::to_owned));
     }
 
     /// The names of what is in the host's directory `dir`.
@@ -115,8 +115,9 @@ impl HostRoot {
         let entries = here.and_then(fs::read_dir).into_iter().flatten().flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
         let mut names: BTreeSet<String> = names.collect();
+        let dir = plain(dir);
         for (path, text) in &self.ahead {
-            let name = path.rsplit_once('/').filter(|(parent, _)| *parent == dir);
+            let name = path.rsplit_once('/').filter(|(parent, _)| *parent == dir.as_str());
             match (name, text) {
                 (Some((_, name)), Some(_)) => drop(names.insert(name.to_owned())),
                 (Some((_, name)), None) => drop(names.remove(name)),
@@ -128,7 +129,7 @@ impl HostRoot {
 
     /// The host's file at `path`, none where there is none.
     pub(crate) fn read(&self, path: &str, limit: u64) -> Result<Option<Vec<u8>>, DurableError> {
-        if let Some(text) = self.ahead.get(path) {
+        if let Some(text) = self.ahead.get(&plain(path)) {
             return Ok(text.as_ref().map(|text| text.clone().into_bytes()));
         }
         let here = self
@@ -143,6 +144,12 @@ impl HostRoot {
             read => read,
         }
     }
+}
+
+/// A path without what changes nothing: `/etc//containerd/./conf.d/` is `/etc/containerd/conf.d`, and the root is empty.
+pub(crate) fn plain(path: &str) -> String {
+    let parts = parts(Path::new(path));
+    parts.iter().rev().flat_map(|part| ["/", part.as_str()]).collect()
 }
 
 /// The parts of a path, last first.
@@ -198,8 +205,13 @@ mod tests {
             |root: &HostRoot, path: &str| root.read(path, 99).unwrap().map(String::from_utf8);
         assert_eq!(read(&then, "/d/a"), Some(Ok("other".into())));
         assert_eq!((read(&then, "/d/b"), read(&then, "/d/c")), (None, Some(Ok("c".into()))));
-        let names: Vec<_> = then.names("/d").into_iter().collect();
-        assert_eq!(names, ["a", "c", "new"]);
+        assert_eq!(read(&then, "//d/./a"), Some(Ok("other".into())), "however it is spelled");
+        for dir in ["/d", "//d/"] {
+            let names: Vec<_> = then.names(dir).into_iter().collect();
+            assert_eq!(names, ["a", "c", "new"]);
+        }
+        then.expect("/top", Some("z"));
+        assert!(then.names("").contains("top") && then.names("/").contains("top"));
         assert_eq!(read(&now, "/d/a"), Some(Ok("a".into())));
         assert_eq!(now.names("/d").len(), 3);
     }

@@ -13,7 +13,6 @@ use super::error::NodeError;
 use super::exec::{Context, ExecError};
 use super::preset::Site;
 use super::ready::Expect;
-use super::request::Wanted;
 use super::restart::Method;
 use super::root::HostRoot;
 use super::state::{Saved, StateError, Store};
@@ -140,34 +139,7 @@ pub(crate) fn sweep(store: &Store<'_>, site: &Site) -> Result<(), StateError> {
     Ok(())
 }
 
-/// Refuses a handler that containerd has and no file of its configuration says: it would be another program
-/// from then on, for pods that know nothing of it. Where the file is made anew at every start, what is ours in
-/// it cannot be told from that.
-pub(crate) fn refuse_built_in(
-    look: &Look<'_>,
-    site: &Site,
-    context: &Context,
-    wanted: &Wanted,
-) -> Result<(), ConfigError> {
-    let program = site.program.as_deref().filter(|_| context.is_host());
-    let Some(program) = program.filter(|_| look.layout == Layout::File && !look.has_ours(wanted))
-    else {
-        return Ok(());
-    };
-    let Ok(text) = dump(context, program, &site.config) else { return Ok(()) };
-    if text.len() as u64 > MAX_FILE {
-        return Ok(());
-    }
-    let document = parse("containerd config dump", &text)?;
-    let version = Version::of("containerd config dump", &document)?;
-    let handler = wanted.handler.as_str();
-    match handler_table(&document, version, handler) {
-        Some(_) => Err(ConfigError::BuiltIn { handler: handler.to_owned() }),
-        None => Ok(()),
-    }
-}
-
-fn dump(context: &Context, program: &str, config: &str) -> Result<String, ExecError> {
+pub(crate) fn dump(context: &Context, program: &str, config: &str) -> Result<String, ExecError> {
     context.run(program, &["--config", config, "config", "dump"], DUMP)
 }
 

@@ -5,7 +5,7 @@ use super::disk::{Disk, Watch};
 use super::effect;
 use super::error::NodeError;
 use super::exec::Context;
-use super::install::{Node, known_files, open_root};
+use super::install::{Node, open_root};
 use super::lock;
 use super::place;
 use super::preset::{DetectError, Site, detect};
@@ -16,6 +16,7 @@ use super::retire;
 use super::root::HostRoot;
 use super::settle::{self, Plan, Work};
 use super::state::Store;
+use super::survey::known_files;
 use crate::report::{Operation, Phase};
 
 /// Takes a shim off.

@@ -6,7 +6,7 @@ use globset::GlobBuilder;
 use toml_edit::Document;
 
 use super::{ConfigError, MAX_FILE, Version, parse};
-use crate::node::root::HostRoot;
+use crate::node::root::{HostRoot, plain};
 
 /// More than any node imports.
 const MAX_FILES: usize = 64;
@@ -59,18 +59,15 @@ pub(super) fn read(root: &HostRoot, path: &str) -> Result<Option<Loaded>, Config
     Ok(Some(Loaded { path, text, document, version, imports }))
 }
 
-/// What a file says it imports, relative paths made absolute.
+/// What a file says it imports, relative paths made absolute and all of them plain.
 fn patterns(path: &str, document: &Document<String>) -> Vec<String> {
     let listed = document.get("imports").and_then(|item| item.as_array());
     let texts = listed.into_iter().flatten().filter_map(|value| value.as_str());
     let dir = path.rsplit_once('/').map_or("", |(dir, _)| dir);
     texts
         .map(|text| {
-            if text.starts_with('/') {
-                text.to_owned()
-            } else {
-                format!("{dir}/{}", text.strip_prefix("./").unwrap_or(text))
-            }
+            // One file must not have two names here: what is written by one would be looked for by the other.
+            if text.starts_with('/') { plain(text) } else { plain(&format!("{dir}/{text}")) }
         })
         .collect()
 }

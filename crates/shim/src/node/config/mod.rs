@@ -11,6 +11,7 @@
 //! | containerd 1 forgets its own `runc` once a file names any runtime | a block that says it, where none did |
 
 mod block;
+mod conflicts;
 mod error;
 mod imports;
 mod plan;

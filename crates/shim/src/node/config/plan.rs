@@ -1,13 +1,11 @@
 //! Which files change, and how: decided from what they say, before any of them is touched.
 
-use std::borrow::Cow;
-
 use toml_edit::Document;
 
 use super::block::{self, Entry};
-use super::version::{default_runtime, plugin, plugin_table, runtimes};
+use super::version::{plugin, plugin_table, runtimes};
 use super::{ConfigError, Loaded, MAX_FILE, Version, handler_table, imports, parse};
-use crate::node::request::{BUILT_IN, Wanted};
+use crate::node::request::Wanted;
 use crate::node::root::HostRoot;
 use crate::node::upstream;
 
@@ -17,7 +15,7 @@ const OURS: &str = "# portolan: this file is made and removed by `portolan node`
 const BASE: &str = "{{ template \"base\" . }}\n";
 
 /// Where k0s writes what it makes of its files: it has our tables without our marks.
-const MADE_BY_K0S: &str = "/run/k0s/";
+pub(super) const MADE_BY_K0S: &str = "/run/k0s/";
 
 /// How a kind of node keeps its configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +97,7 @@ impl Look<'_> {
     }
 
     /// k0s says in its file whether it is k0s's own.
-    fn is_managed(&self) -> bool {
+    pub(super) fn is_managed(&self) -> bool {
         let line = |line: &str| line.trim_start_matches('#').trim() == "k0s_managed=true";
         let ours = |main: &Loaded| {
             main.text.is_empty()
@@ -110,7 +108,7 @@ impl Look<'_> {
     }
 
     /// The templates that there may be, the newer one last.
-    fn templates(&self) -> [String; 2] {
+    pub(super) fn templates(&self) -> [String; 2] {
         let dir = self.main.rsplit_once('/').map_or("", |(dir, _)| dir);
         ["config.toml.tmpl", "config-v3.toml.tmpl"].map(|file| format!("{dir}/{file}"))
     }
@@ -147,33 +145,10 @@ impl Look<'_> {
         paths
     }
 
-    fn read(&self, path: &str) -> Result<Option<String>, ConfigError> {
+    pub(super) fn read(&self, path: &str) -> Result<Option<String>, ConfigError> {
         let bytes = self.root.read(path, MAX_FILE)?;
         let text = bytes.map(String::from_utf8).transpose();
         text.map_err(|_| ConfigError::NotText { path: path.to_owned() })
-    }
-
-    /// Whether a file that is loaded says something of the shim already.
-    pub(crate) fn has_ours(&self, wanted: &Wanted) -> bool {
-        self.loaded.iter().any(|file| says_ours(file, wanted))
-    }
-
-    /// The files in which people and we say what containerd reads: on k0s those that it merges, and not what it
-    /// made of them at its last start.
-    fn sources(&self) -> Result<Cow<'_, [Loaded]>, ConfigError> {
-        let dir = match self.layout {
-            Layout::Merged(dir) if self.is_managed() => dir,
-            _ => return Ok(Cow::Borrowed(self.loaded)),
-        };
-        let made = |file: &&Loaded| file.path.starts_with(MADE_BY_K0S);
-        let mut sources: Vec<_> = self.loaded.iter().filter(|file| !made(file)).cloned().collect();
-        for name in self.root.names(dir).into_iter().filter(|name| name.ends_with(".toml")) {
-            let path = format!("{dir}/{name}");
-            if sources.iter().all(|file| file.path != path) {
-                sources.extend(imports::read(self.root, &path)?);
-            }
-        }
-        Ok(Cow::Owned(sources))
     }
 
     /// The version of a file as its tables are written.
@@ -192,86 +167,14 @@ impl Look<'_> {
             version => Ok(version),
         }
     }
-
-    /// Somebody else's runtime of that name is left alone, and so are we.
-    fn refuse_conflicts(&self, wanted: &Wanted) -> Result<(), ConfigError> {
-        let handler = wanted.handler.as_str();
-        let default =
-            |file: &Loaded| default_runtime(&file.document, file.version) == Some(handler);
-        let sources = self.sources()?;
-        let ours = || sources.iter().any(|file| says_ours(file, wanted));
-        if handler == BUILT_IN || (self.loaded.iter().any(default) && !ours()) {
-            return Err(ConfigError::BuiltIn { handler: handler.to_owned() });
-        }
-        for file in sources.iter() {
-            let path = file.path.clone();
-            if is_dropin(&file.text, wanted.name.as_str(), &file.path) {
-                continue;
-            }
-            let mine = block::remove(&path, &file.text, wanted.name.as_str())?;
-            let mine = upstream::remove_block(&mine, handler);
-            let document = parse(&path, &mine)?;
-            if handler_table(&document, file.version, handler).is_none() {
-                continue;
-            }
-            let foreign = parse(&path, &block::foreign(&path, &mine)?)?;
-            if !is_ours(&mine) && handler_table(&foreign, file.version, handler).is_some() {
-                return Err(ConfigError::Taken { path, handler: handler.to_owned() });
-            }
-            // What is ours in a rendered file is what its template said at the last start.
-            if self.layout == Layout::Rendered && path == self.main {
-                continue;
-            }
-            let dropin = path.rsplit('/').next().and_then(|f| f.strip_prefix("portolan-"));
-            let other = block::blocks(&mine)
-                .into_iter()
-                .next()
-                .or_else(|| dropin.and_then(|f| f.strip_suffix(".toml")).map(str::to_owned));
-            let other = other.unwrap_or_default();
-            return Err(ConfigError::OthersHandler { handler: handler.to_owned(), other });
-        }
-        self.refuse_in_templates(wanted)
-    }
-
-    /// A template is no TOML, but what is ours in it is: a handler that is there twice would be a table that is
-    /// there twice, with which containerd does not start.
-    fn refuse_in_templates(&self, wanted: &Wanted) -> Result<(), ConfigError> {
-        if self.layout != Layout::Rendered {
-            return Ok(());
-        }
-        let handler = wanted.handler.as_str();
-        for path in self.templates() {
-            let Some(text) = self.read(&path)? else { continue };
-            let says = |other: &String| {
-                let own = block::inner(&path, &text, other).and_then(|own| parse(&path, own).ok());
-                own.is_some_and(|own| {
-                    let table = |version| handler_table(&own, version, handler).is_some();
-                    table(Version::V2) || table(Version::V3)
-                })
-            };
-            let mut others = block::blocks(&text).into_iter();
-            if let Some(other) = others.find(|other| other != wanted.name.as_str() && says(other)) {
-                return Err(ConfigError::OthersHandler { handler: handler.to_owned(), other });
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Whether a file says something of the shim.
-fn says_ours(file: &Loaded, wanted: &Wanted) -> bool {
-    let (name, handler) = (wanted.name.as_str(), wanted.handler.as_str());
-    is_dropin(&file.text, name, &file.path)
-        || block::blocks(&file.text).iter().any(|block| block == name)
-        || upstream::remove_block(&file.text, handler) != file.text
 }
 
 /// Whether a file is ours as a whole.
-fn is_ours(text: &str) -> bool {
+pub(super) fn is_ours(text: &str) -> bool {
     text.starts_with(OURS)
 }
 
-fn is_dropin(text: &str, name: &str, path: &str) -> bool {
+pub(super) fn is_dropin(text: &str, name: &str, path: &str) -> bool {
     is_ours(text) && path.rsplit('/').next() == Some(&format!("portolan-{name}.toml"))
 }
 
@@ -289,7 +192,13 @@ pub(crate) fn one_as_in(
     name: &str,
     handler: &str,
 ) -> Result<Option<String>, ConfigError> {
-    let Some(text) = now else { return Ok(None) };
+    let Some(text) = now else {
+        // One that said nothing but what is ours was removed for it, and by nobody else.
+        let ours = |text: &&str| {
+            own_text(path, text, name).is_some() && same_foreign(path, Some(*text), None)
+        };
+        return Ok(model.filter(ours).map(str::to_owned));
+    };
     if is_dropin(text, name, path) {
         return Ok(model.map(str::to_owned));
     }

@@ -200,6 +200,35 @@ fn a_dropin_is_used_where_it_is_imported_and_merged() {
     assert!(says(&after, Version::V2, "spin"));
 }
 
+/// What is written by one name of a file would be taken for what is left over by the other, and taken away.
+#[test]
+fn a_directory_that_is_spelled_oddly_is_one_directory() {
+    let text = "version = 3\nimports = [\"/etc/containerd//./conf.d/*.toml\"]\n";
+    let tree = tree_of(text);
+    let changes = tree.plan(Layout::File, MAIN, None, "spin").unwrap();
+    tree.apply(&changes);
+    assert_eq!(tree.plan(Layout::File, MAIN, None, "spin").unwrap(), []);
+    let root = HostRoot::open(tree.0.path()).unwrap();
+    let mut ahead = root.clone();
+    let (path, after) = only(changes);
+    assert_eq!(path, "/etc/containerd/conf.d/portolan-spin.toml");
+    ahead.expect("/etc/containerd//conf.d/portolan-other.toml", Some(&after));
+    let paths = |root| load(root, MAIN).unwrap().len();
+    assert_eq!((paths(&root), paths(&ahead)), (2, 3), "also what is going to be there");
+}
+
+/// What a run that was killed removed for a shim comes back for that shim, and for no other.
+#[test]
+fn a_file_that_was_removed_for_a_shim_is_as_it_was() {
+    let tree = tree_of("version = 3\nimports = [\"/etc/containerd/conf.d/*.toml\"]\n");
+    let (path, text) = only(tree.plan(Layout::File, MAIN, None, "spin").unwrap());
+    let back = |model: Option<&str>, name| one_as_in(&path, None, model, name, name).unwrap();
+    assert_eq!(back(Some(&text), "spin"), Some(text.clone()));
+    assert_eq!(back(Some(&text), "other"), None);
+    assert_eq!(back(None, "spin"), None);
+    assert_eq!(back(Some("version = 3\n# a person's\n"), "spin"), None, "that was not us");
+}
+
 /// With containerd 1 an imported file replaces the plugin's whole table: a block elsewhere would be lost.
 #[test]
 fn containerd_1_is_told_in_the_file_whose_table_counts() {

@@ -19,6 +19,8 @@ use tokio::net::UnixStream;
 const LIMIT: Duration = Duration::from_secs(10);
 /// The runtime tells its whole configuration, and no more.
 const MAX_ANSWER: usize = 16 << 20;
+/// Of its name and version, in characters: they go into a report.
+const MAX_VERSION: usize = 128;
 /// The longest path that a socket may have.
 const MAX_PATH: usize = 100;
 /// gRPC's word for: there is no such call.
@@ -136,8 +138,13 @@ async fn ask(socket: &Path) -> Result<Status, CriError> {
     };
     let version = VersionRequest { version: "v1".to_owned() };
     let version: Option<VersionResponse> = call(socket, service, "Version", &version).await.ok();
-    let version = version.map(|v| format!("{} {}", v.runtime_name, v.runtime_version));
-    Ok(understand(answer, version))
+    Ok(understand(answer, version.map(|version| said(&version))))
+}
+
+/// An answer may be as long as all of its configuration.
+fn said(version: &VersionResponse) -> String {
+    let text = format!("{} {}", version.runtime_name, version.runtime_version);
+    text.chars().take(MAX_VERSION).collect()
 }
 
 /// Handlers are told as such since containerd 2; before, the configuration that it runs with tells them.
@@ -247,5 +254,14 @@ mod tests {
         let status = Some(RuntimeStatus { conditions: vec![ill] });
         let answer = StatusResponse { status, ..Default::default() };
         assert!(understand(answer, None).not_ready.is_some());
+    }
+
+    #[test]
+    fn a_version_has_a_bound() {
+        let of = |name: &str, version: String| {
+            said(&VersionResponse { runtime_name: name.into(), runtime_version: version })
+        };
+        assert_eq!(of("containerd", "v2.0.1".into()), "containerd v2.0.1");
+        assert_eq!(of("containerd", "\u{e4}".repeat(9999)).chars().count(), MAX_VERSION);
     }
 }
