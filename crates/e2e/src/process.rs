@@ -6,6 +6,7 @@ use std::io::{Read as _, Seek as _, Write as _};
 use std::net::{IpAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use anyhow::{Context as _, Result};
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -115,11 +116,23 @@ impl Drop for Running {
     }
 }
 
-/// A port free on that address just now. Another process may take it before it is used, so
-/// callers retry when their server says that it is taken.
+/// Below what Linux gives to whoever asks for any port (from 32,768): nobody comes to one of these by chance between
+/// our look and the server's.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
+
+/// A port that is free on that address, and that is given to nobody else in this program.
 pub fn free_port(address: IpAddr) -> Result<u16> {
-    let listener = TcpListener::bind((address, 0)).with_context(|| format!("bind {address}"))?;
-    Ok(listener.local_addr()?.port())
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let span = u32::from(PORTS.end - PORTS.start);
+    for _ in 0..span {
+        // Other programs begin elsewhere.
+        let at = std::process::id().wrapping_mul(97).wrapping_add(GIVEN.fetch_add(1, Relaxed));
+        let port = PORTS.start + u16::try_from(at % span)?;
+        if TcpListener::bind((address, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    anyhow::bail!("no port of {PORTS:?} is free on {address}")
 }
 
 /// A plain GET, for readiness: an error unless the status is 200.
@@ -141,6 +154,18 @@ pub(crate) fn http_ok(address: &str, path: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_is_given_once_and_never_one_that_is_taken() {
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        let first = free_port(loopback).unwrap();
+        let _taken = TcpListener::bind((loopback, first + 1));
+        let more: Vec<u16> = (0..20).map(|_| free_port(loopback).unwrap()).collect();
+        assert!(!more.contains(&first) && !more.contains(&(first + 1)), "{first}: {more:?}");
+        let different: std::collections::BTreeSet<_> = more.iter().collect();
+        assert_eq!(different.len(), more.len(), "{more:?}");
+        assert!(more.iter().all(|port| PORTS.contains(port)), "{more:?}");
+    }
 
     #[test]
     fn a_running_process_and_its_children_end_with_the_value() {
