@@ -81,6 +81,12 @@ impl Settling {
     pub fn told(&self) -> bool {
         self.told
     }
+
+    /// What is told where it is `pressed` now. Who asks before the first look, as the first report after a crash does,
+    /// would else be told of room and take away what keeps pods off a node that is full.
+    pub fn tells(&self, pressed: bool) -> bool {
+        self.told || pressed
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +128,14 @@ mod tests {
         assert!(assess(&usage(10, 200), &MARKS, 10, missing).degraded);
         assert!(!assess(&usage(10, 295), &MARKS, 10, missing).degraded);
         assert!(!assess(&usage(10, 200), &MARKS, 10, None).degraded);
+    }
+
+    #[test]
+    fn before_the_first_look_pressure_is_told_as_it_is() {
+        let mut settling = Settling::default();
+        assert!(settling.tells(true) && !settling.tells(false));
+        settling.next(true, Instant::now(), Duration::from_secs(60));
+        assert!(settling.tells(false), "it is not over at once");
     }
 
     #[test]

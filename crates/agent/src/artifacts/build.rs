@@ -18,7 +18,7 @@ use super::documents::Documents;
 use super::layers::{Keeper, Layers};
 use super::pin::Hold;
 use super::progress::Listener;
-use super::{Inner, PrepareError};
+use super::{Inner, PrepareError, Purpose};
 use crate::evict::{Urgency, bytes_beyond, bytes_to_free};
 use crate::image::ResolvedImage;
 use crate::pins::DiskId;
@@ -80,6 +80,8 @@ pub(super) struct Job {
     pub(super) image: ResolvedImage,
     pub(super) documents: Arc<Documents>,
     pub(super) cancel: CancellationToken,
+    /// Of whoever began it.
+    pub(super) purpose: Purpose,
     /// Whether layers are put into the cache on their way; not after the disk was full.
     pub(super) keep: AtomicBool,
 }
@@ -138,19 +140,18 @@ impl Job {
                     true
                 }
                 _ if error.is_transient() => patience.wait(&self.image, &error, &self.cancel).await,
-                _ if error.is_full() && !error.never_fits() && !room_made => {
+                _ if self.purpose != Purpose::Ahead
+                    && error.is_full()
+                    && !error.never_fits()
+                    && !room_made =>
+                {
                     room_made = true;
                     self.make_more_room().await
                 }
                 _ => false,
             };
             if !again {
-                match &error {
-                    PrepareError::NeverFits { least, .. } => self.inner.remember_shortfall(*least),
-                    error if error.is_full() => self.inner.remember_shortfall(self.room()),
-                    _ => {}
-                }
-                return Err(error);
+                return Err(error.for_purpose(digest, self.purpose));
             }
         }
     }
@@ -271,17 +272,13 @@ impl Job {
 
     /// What the build is taken to need, blobs that are kept included.
     fn room(&self) -> u64 {
-        let expansion = self.inner.config.rootdisk.expansion_percent;
-        let mut room = 0_u64;
-        for layer in &self.documents.layers {
-            let blob = &layer.descriptor;
-            let disk = expanded(blob, expansion);
-            let missing = self.inner.store.layer(&blob.digest, blob.size).is_none();
-            let keep = self.keep.load(Ordering::Relaxed) && missing;
-            let kept = if keep { blob.size } else { 0 };
-            room = room.saturating_add(disk).saturating_add(kept);
+        let disk = self.inner.expanded(&self.documents);
+        if !self.keep.load(Ordering::Relaxed) {
+            return disk;
         }
-        room
+        let blobs = self.documents.layers.iter().map(|layer| &layer.descriptor);
+        let kept = blobs.filter(|blob| self.inner.store.layer(&blob.digest, blob.size).is_none());
+        kept.fold(disk, |room, blob| room.saturating_add(blob.size))
     }
 
     /// Evicts what stands in the way, and refuses where the marks are passed all the same.
@@ -299,6 +296,10 @@ impl Job {
         let reachable = usage.available_bytes.saturating_add(evictable);
         if least > reachable && usage.filesystem_bytes > 0 {
             return Err(PrepareError::NeverFits { digest, least, reachable });
+        }
+        if self.purpose == Purpose::Ahead {
+            let fits = bytes_to_free(&usage, &inner.marks, room) == 0;
+            return if fits { Ok(()) } else { Err(PrepareError::NoFreeRoom { digest }) };
         }
         let beyond = tokio::task::spawn_blocking(move || {
             let bytes = bytes_to_free(&inner.store.usage(), &inner.marks, room);
@@ -359,10 +360,15 @@ fn expanded(layer: &Descriptor, percent: u32) -> u64 {
 }
 
 impl Inner {
-    /// Remembers that `room` bytes are missing; more than there are now, since what there is was
-    /// not enough. What the whole file system could not hold says nothing about its room: the
-    /// image is at fault, or its manifest lies.
-    pub(super) fn remember_shortfall(&self, room: u64) {
+    /// Remembers how many bytes an instance lacked, if that is what `error` says; more than there are now, since what
+    /// there is was not enough. What the whole file system could not hold says nothing about its
+    /// room: the image is at fault, or its manifest lies.
+    pub(super) fn remember_shortfall(&self, error: &PrepareError, room: impl FnOnce() -> u64) {
+        let room = match error {
+            PrepareError::NeverFits { least, .. } => *least,
+            error if error.is_full() => room(),
+            _ => return,
+        };
         let usage = self.store.usage();
         if room <= usage.filesystem_bytes {
             let room = room.max(usage.available_bytes.saturating_add(1));
@@ -370,7 +376,18 @@ impl Inner {
         }
     }
 
+    /// What the disks of these layers are taken to need.
+    pub(super) fn expanded(&self, documents: &Documents) -> u64 {
+        let percent = self.config.rootdisk.expansion_percent;
+        let layers = documents.layers.iter().map(|layer| expanded(&layer.descriptor, percent));
+        layers.fold(0, u64::saturating_add)
+    }
+
     pub(super) fn count_failure(&self, error: &PrepareError) {
+        // Nothing was tried, and nobody waits: how it stands with what is fetched ahead is counted where that is decided.
+        if error.is_for_want_of_free_room() {
+            return;
+        }
         match error.pull_failure() {
             Some(why) => self.metrics.pull_failed(why),
             None => self.metrics.build_failed(error.reason()),

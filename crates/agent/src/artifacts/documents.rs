@@ -11,7 +11,7 @@ use portolan_rootdisk::fetch::{self, Image};
 use tokio_util::sync::CancellationToken;
 
 use super::build::Patience;
-use super::{AcquireError, Artifacts, Inner, PrepareError};
+use super::{AcquireError, Artifacts, Inner, PrepareError, Purpose};
 use crate::evict::Urgency;
 use crate::flight::Landing;
 use crate::image::ResolvedImage;
@@ -39,6 +39,7 @@ impl Artifacts {
     pub(super) async fn documents(
         &self,
         image: &ResolvedImage,
+        purpose: Purpose,
     ) -> Result<Arc<Documents>, AcquireError> {
         let digest = image.resolved_digest;
         if let Some(found) = cached(&self.0, &digest) {
@@ -47,16 +48,21 @@ impl Artifacts {
         let mut own_turn = false;
         loop {
             let (inner, image) = (Arc::clone(&self.0), image.clone());
-            let landing =
-                self.0.documents.join(digest, |cancel| fetch_documents(inner, image, cancel));
-            match landing.await {
+            let fetch = |cancel| fetch_documents(inner, image, purpose, cancel);
+            match self.0.documents.join(digest, fetch).await {
                 Landing::Done { outcome: Ok(documents), .. } => return Ok(documents),
                 Landing::Done { outcome: Err(error), led: false }
                     if error.is_about_the_repository() && !own_turn =>
                 {
                     own_turn = true;
                 }
+                // As of the disk itself.
+                Landing::Done { outcome: Err(error), led: false }
+                    if error.is_for_want_of_free_room() && purpose != Purpose::Ahead => {}
                 Landing::Done { outcome: Err(error), .. } => {
+                    if purpose == Purpose::Start {
+                        self.0.remember_shortfall(&error, || ROOM);
+                    }
                     return Err(AcquireError::Prepare(error));
                 }
                 Landing::Lost => return Err(PrepareError::Lost { digest }.into()),
@@ -79,6 +85,7 @@ fn cached(inner: &Inner, digest: &Digest) -> Option<Result<Documents, PrepareErr
 async fn fetch_documents(
     inner: Arc<Inner>,
     image: ResolvedImage,
+    purpose: Purpose,
     cancel: CancellationToken,
 ) -> Result<Arc<Documents>, Arc<PrepareError>> {
     // Another flight may have ended between our caller's look and this one.
@@ -98,14 +105,13 @@ async fn fetch_documents(
         };
         match attempt {
             Err(error) if error.is_transient() && patience.wait(&image, &error, &cancel).await => {}
-            Err(error) if error.is_full() && !room_made => {
+            Err(error) if error.is_full() && purpose != Purpose::Ahead && !room_made => {
                 room_made = true;
                 if !make_room(&inner).await {
-                    inner.remember_shortfall(ROOM);
                     break Err(error);
                 }
             }
-            other => break other,
+            other => break other.map_err(|e| e.for_purpose(image.resolved_digest, purpose)),
         }
     };
     outcome.map(Arc::new).map_err(|error| {
@@ -198,7 +204,8 @@ mod tests {
         .unwrap();
         let image = ResolvedImage::from_spec(&spec).unwrap();
         let inner = Arc::clone(&artifacts.0);
-        let found = fetch_documents(inner, image, CancellationToken::new()).await.unwrap();
+        let cancel = CancellationToken::new();
+        let found = fetch_documents(inner, image, Purpose::Start, cancel).await.unwrap();
         assert_eq!(found.took, Duration::ZERO);
     }
 }

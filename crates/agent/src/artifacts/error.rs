@@ -9,6 +9,7 @@ use portolan_registry::durable::DurableError;
 use portolan_rootdisk::build::{BuildError, Trouble};
 use portolan_rootdisk::fetch::FetchError;
 
+use super::Purpose;
 use super::gate::Refusal;
 use crate::metrics::PullFailure;
 use crate::reason::Reason;
@@ -90,6 +91,14 @@ pub enum PrepareError {
         /// How far above.
         beyond: u64,
     },
+    /// It would fit only if something went, and it is not needed yet.
+    #[error(
+        "no free room for the root disk of {digest}; nothing is evicted for what nobody has asked for yet"
+    )]
+    NoFreeRoom {
+        /// The manifest.
+        digest: Digest,
+    },
     /// Larger than everything that could be freed.
     #[error(
         "no room for the root disk of {digest}: its layers alone have {least} bytes, and {reachable} can be had; nothing was evicted for it"
@@ -140,6 +149,11 @@ impl AcquireError {
         }
     }
 
+    /// There may be room for whoever may make it.
+    pub fn is_for_want_of_free_room(&self) -> bool {
+        matches!(self, Self::Prepare(error) if error.is_for_want_of_free_room())
+    }
+
     /// Nothing went wrong: it was given up.
     pub fn is_cancelled(&self) -> bool {
         match self {
@@ -167,7 +181,9 @@ impl PrepareError {
                 Trouble::DiskFull => Reason::DiskFull,
             },
             Self::Store { source, .. } if source.is_full() => Reason::DiskFull,
-            Self::NoRoom { .. } | Self::NeverFits { .. } => Reason::DiskFull,
+            Self::NoRoom { .. } | Self::NoFreeRoom { .. } | Self::NeverFits { .. } => {
+                Reason::DiskFull
+            }
             Self::Host { .. }
             | Self::TooManyLayers { .. }
             | Self::Store { .. }
@@ -203,6 +219,19 @@ impl PrepareError {
     /// This machine has no room.
     pub fn is_full(&self) -> bool {
         self.reason() == Reason::DiskFull
+    }
+
+    /// There may be room for whoever may make it.
+    pub fn is_for_want_of_free_room(&self) -> bool {
+        matches!(self, Self::NoFreeRoom { .. })
+    }
+
+    /// The same as it is for whoever wanted the disk: without the right to make room, full is full of what others keep.
+    pub(super) fn for_purpose(self, digest: Digest, purpose: Purpose) -> Self {
+        match purpose {
+            Purpose::Ahead if self.is_full() && !self.never_fits() => Self::NoFreeRoom { digest },
+            _ => self,
+        }
     }
 
     /// No room that could be made would be enough.

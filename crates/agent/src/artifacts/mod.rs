@@ -8,6 +8,7 @@
 mod build;
 mod compatibility;
 mod documents;
+mod ensure;
 mod error;
 mod gate;
 mod layers;
@@ -20,7 +21,6 @@ mod verify;
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use portolan_core::manifest::ImageConfig;
@@ -35,22 +35,24 @@ use tokio_util::sync::CancellationToken;
 use crate::api::Progress;
 use crate::config::Config;
 use crate::evict::{Marks, Urgency, bytes_to_free};
-use crate::flight::{Flights, Landing};
+use crate::flight::Flights;
 use crate::id::InstanceId;
 use crate::image::ResolvedImage;
-use crate::metrics::{CacheResult, Metrics};
+use crate::metrics::Metrics;
 use crate::paths::Paths;
 use crate::pins::DiskId;
 use crate::pressure::{self, Pressure};
-use crate::store::{self, Disk, Store, wall_clock};
+use crate::store::{self, Disk, Store};
 
 pub use compatibility::CompatibilityGate;
+pub use ensure::Purpose;
 pub use error::{AcquireError, PrepareError};
 pub use gate::{Candidate, Gate, PlatformGate, Refusal};
 pub use verification::VerificationGate;
 pub use verify::VerifyError;
 
 use documents::Documents;
+use ensure::log_outcome;
 use layers::Downloads;
 use pin::PinGuard;
 use progress::Meters;
@@ -210,7 +212,7 @@ impl Artifacts {
             // Should the disk of an older version be gone, this one is built and given out.
             let current = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
             let _current = pin::Hold::new(&self.0.store, &current);
-            let (id, artifact) = self.ensure(pin.disk(), image).await?;
+            let (id, artifact) = self.ensure(pin.disk(), image, Purpose::Start).await?;
             if !pin.confirm(&id) {
                 return Err(AcquireError::Cancelled);
             }
@@ -226,16 +228,17 @@ impl Artifacts {
         outcome
     }
 
-    /// Brings a root disk into the cache without pinning it.
+    /// Brings a root disk into the cache without pinning it; what may be done for it depends on `purpose`.
     pub async fn prefetch(
         &self,
         image: &ResolvedImage,
+        purpose: Purpose,
         cancel: &CancellationToken,
     ) -> Result<Artifact, AcquireError> {
         let fetched = async {
             let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
             let _hold = pin::Hold::new(&self.0.store, &id);
-            Ok(self.ensure(&id, image).await?.1)
+            Ok(self.ensure(&id, image, purpose).await?.1)
         };
         let outcome = tokio::select! {
             biased;
@@ -326,74 +329,6 @@ impl Artifacts {
         self.0.store.flush()
     }
 
-    /// Documents, gates, disk.
-    async fn ensure(
-        &self,
-        wanted: &DiskId,
-        image: &ResolvedImage,
-    ) -> Result<(DiskId, Artifact), AcquireError> {
-        let documents = self.documents(image).await?;
-        let candidate =
-            Candidate { image, manifest: &documents.manifest, config: &documents.config };
-        for gate in &self.0.gates {
-            gate.check(candidate).await.map_err(AcquireError::Refused)?;
-        }
-        if let Some(disk) = self.0.store.look_up(wanted) {
-            self.0.metrics.cache_request(CacheResult::Hit);
-            self.touch(&disk);
-            return Ok((wanted.clone(), artifact(&disk, &documents, true)));
-        }
-        let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
-        let disk = self.fly(&id, image, &documents).await?;
-        self.touch(&disk);
-        Ok((id, artifact(&disk, &documents, false)))
-    }
-
-    /// Joins the one build of a disk, or starts it.
-    async fn fly(
-        &self,
-        id: &DiskId,
-        image: &ResolvedImage,
-        documents: &Arc<Documents>,
-    ) -> Result<Disk, AcquireError> {
-        let mut own_turn = false;
-        loop {
-            let landing = self.0.disks.join(id.clone(), |cancel| {
-                let job = build::Job {
-                    inner: Arc::clone(&self.0),
-                    image: image.clone(),
-                    documents: Arc::clone(documents),
-                    cancel,
-                    keep: AtomicBool::new(self.0.config.cache.keep_blobs),
-                };
-                job.run()
-            });
-            match landing.await {
-                Landing::Done { outcome: Ok(disk), led } => {
-                    let result = if led { CacheResult::Miss } else { CacheResult::Joined };
-                    self.0.metrics.cache_request(result);
-                    return Ok(disk);
-                }
-                // Another start asked another repository, which does not give the image; ours may.
-                Landing::Done { outcome: Err(error), led: false }
-                    if error.is_about_the_repository() && !own_turn =>
-                {
-                    own_turn = true;
-                }
-                Landing::Done { outcome: Err(error), .. } => {
-                    return Err(AcquireError::Prepare(error));
-                }
-                Landing::Lost => {
-                    return Err(PrepareError::Lost { digest: id.resolved_digest }.into());
-                }
-            }
-        }
-    }
-
-    fn touch(&self, disk: &Disk) {
-        self.0.store.state().touch(&disk.metadata.rootdisk_key, wall_clock());
-    }
-
     fn pinned_count(&self) -> u64 {
         self.0.store.state().pins().pinned().len() as u64
     }
@@ -406,41 +341,5 @@ impl Inner {
 
     fn pull_timeout(&self) -> Duration {
         self.config.pull.timeout.0
-    }
-}
-
-fn artifact(disk: &Disk, documents: &Documents, cached: bool) -> Artifact {
-    let metadata = Metadata::clone(&disk.metadata);
-    Artifact {
-        key: metadata.rootdisk_key.clone(),
-        resolved_digest: metadata.resolved_digest,
-        format_version: metadata.rootdisk_format_version.clone(),
-        disk: disk.path.clone(),
-        metadata,
-        config: documents.config.clone(),
-        cached,
-    }
-}
-
-fn log_outcome(
-    instance: Option<&InstanceId>,
-    image: &ResolvedImage,
-    outcome: &Result<Artifact, AcquireError>,
-) {
-    let instance_id = instance.map(tracing::field::display);
-    let resolved_digest = image.resolved_digest;
-    match outcome {
-        Ok(artifact) => tracing::info!(
-            instance_id, %resolved_digest, rootdisk_key = artifact.key, cached = artifact.cached,
-            "root disk is there"
-        ),
-        Err(error) if error.is_cancelled() => {
-            tracing::info!(instance_id, %resolved_digest, "root disk is not wanted any more");
-        }
-        Err(error) => tracing::warn!(
-            instance_id, %resolved_digest, reason = %error.reason(),
-            error = error as &dyn std::error::Error,
-            "no root disk"
-        ),
     }
 }

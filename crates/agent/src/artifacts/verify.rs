@@ -6,7 +6,7 @@ use portolan_rootdisk::meta::ROOTDISK_FORMAT_VERSION;
 use tokio_util::sync::CancellationToken;
 
 use super::pin::Hold;
-use super::{AcquireError, Artifacts};
+use super::{AcquireError, Artifacts, Purpose};
 use crate::api::{VerifyOutcome, VerifyReport};
 use crate::image::ResolvedImage;
 use crate::metrics::VerifyResult;
@@ -119,8 +119,8 @@ impl Artifacts {
             platform: platform_of(&self.0.host),
         };
         let rebuilt = async {
-            let documents = self.documents(&image).await?;
-            self.fly(id, &image, &documents).await
+            let documents = self.documents(&image, Purpose::Request).await?;
+            self.fly(id, &image, &documents, Purpose::Request).await
         };
         let rebuilt = tokio::select! {
             () = cancel.cancelled() => Err(AcquireError::Cancelled),

@@ -104,6 +104,8 @@ impl Follower {
         let limit = size.to_string();
         let mut listed = Listed { releases: Vec::new(), version: String::new(), more: false };
         let mut next: Option<String> = None;
+        // What has no name counts as well: pages of that alone would have no end.
+        let mut seen = 0;
         loop {
             let mut pairs = vec![("limit", limit.as_str())];
             pairs.extend(next.as_deref().map(|next| ("continue", next)));
@@ -113,11 +115,12 @@ impl Follower {
                 .map_err(|source| EndpointError::Malformed { url: shown(&url), source })?;
             // A page without anything and with a next one has no end.
             let empty = page.items.is_empty();
+            seen += page.items.len();
             listed.version = page.metadata.resource_version;
             let read = page.items.into_iter().filter_map(|one| judge::read(one, &self.host));
             listed.releases.extend(read);
             next = page.metadata.next.filter(|next| !next.is_empty() && !empty);
-            if listed.releases.len() >= MAX_RELEASES {
+            if seen >= MAX_RELEASES {
                 listed.more = next.is_some() || listed.releases.len() > MAX_RELEASES;
                 listed.releases.truncate(MAX_RELEASES);
                 return Ok(listed);

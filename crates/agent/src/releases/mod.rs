@@ -1,43 +1,45 @@
 //! Releases of the cluster that are fetched before anybody asks for them.
 //!
 //! A Release with the label `portolan.dev/prefetch=true` that is Ready is fetched on every node that follows Releases, for
-//! the platform and facts of that node, by the very path that `agent prefetch` takes: so signatures, compatibility, one
-//! flight for all, room on disk and eviction are what they are for every start. What is fetched so is pinned by nobody.
+//! the platform and facts of that node, by the path that `agent prefetch` takes: so signatures, compatibility and one
+//! flight for all are what they are for every start. It fills room that is free: nothing is evicted for it, and want of room
+//! is no pressure that anybody is told of. What is fetched so is pinned by nobody.
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `cache` | what fetches, as this sees it |
 //! | `judge` | what of a Release this host fetches; pure |
 //! | `plan` | what is fetched next; pure |
 //! | `follow` | how the API server tells of Releases |
 
+mod cache;
 mod follow;
 mod judge;
 mod plan;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use futures_util::future::BoxFuture;
 use http::StatusCode;
+use portolan_core::HostPlatform;
 use portolan_core::causes::chain;
-use portolan_core::{Digest, HostPlatform};
 use portolan_registry::client::jitter;
 use tokio::sync::Notify;
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{AbsentRelease, PrefetchOutcome, PrefetchState, PrefetchStatus};
+use crate::api::{AbsentRelease, PrefetchState, PrefetchStatus};
 use crate::api_server::{ApiServer, NoServer};
 use crate::backoff::backoff;
 use crate::config::PrefetchConfig;
 use crate::endpoint::EndpointError;
 use crate::image::ResolvedImage;
 use crate::metrics::{Metrics, PrefetchResult};
-use crate::reason::Reason;
+pub(crate) use cache::{Cache, Fetched, NotFetched};
 use follow::{Event, Follower, MAX_RELEASES};
 use judge::{Entry, Key};
 use plan::{Attempt, View, plan};
@@ -56,22 +58,6 @@ const PACE: Pace = Pace {
 };
 /// So many Releases that are not here are told by name.
 const MAX_TOLD: usize = 20;
-
-/// The cache, as prefetching sees it.
-pub(crate) trait Cache: Send + Sync + 'static {
-    /// Fetches and builds without an instance.
-    fn fetch<'a>(
-        &'a self,
-        image: &'a ResolvedImage,
-        cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, PrefetchOutcome>;
-
-    /// Manifests whose disks are there, of those that are asked for.
-    fn cached(&self, of: &mut dyn Iterator<Item = Digest>) -> BTreeSet<Digest>;
-
-    /// There is no room.
-    fn is_full(&self) -> bool;
-}
 
 /// How an API server is asked that cannot be followed.
 #[derive(Debug, Clone, Copy)]
@@ -271,7 +257,7 @@ impl Releases {
     async fn work(&self, cache: Arc<dyn Cache>, shutdown: &CancellationToken) {
         let mut attempts: BTreeMap<Key, Attempt> = BTreeMap::new();
         let mut flights: BTreeMap<Key, (ResolvedImage, CancellationToken)> = BTreeMap::new();
-        let mut landings: JoinSet<(Key, PrefetchOutcome)> = JoinSet::new();
+        let mut landings: JoinSet<(Key, Result<Fetched, NotFetched>)> = JoinSet::new();
         let mut tasks: HashMap<Id, Key> = HashMap::new();
         loop {
             let now = Instant::now();
@@ -304,7 +290,7 @@ impl Releases {
                     Err(error) => {
                         let Some(key) = tasks.remove(&error.id()) else { continue };
                         let Some((image, cancel)) = flights.remove(&key) else { continue };
-                        self.landed(&key, image, crashed(), &cancel, &mut attempts);
+                        self.landed(&key, image, Err(NotFetched::crashed()), &cancel, &mut attempts);
                     }
                 },
                 () = self.changed.notified() => tokio::time::sleep(GATHER).await,
@@ -353,45 +339,31 @@ impl Releases {
         &self,
         key: &Key,
         image: ResolvedImage,
-        outcome: PrefetchOutcome,
+        outcome: Result<Fetched, NotFetched>,
         cancel: &CancellationToken,
         attempts: &mut BTreeMap<Key, Attempt>,
     ) {
         let now = Instant::now();
-        let attempt = match (outcome.reason, cancel.is_cancelled()) {
-            (None, _) => {
-                let cached = outcome.cached == Some(true);
+        let attempt = match (outcome, cancel.is_cancelled()) {
+            (Ok(Fetched { cached }), _) => {
                 let result = if cached { PrefetchResult::Cached } else { PrefetchResult::Fetched };
                 self.metrics.prefetched(result);
                 Attempt::here(image, now)
             }
-            (Some(_), true) => {
+            (Err(_), true) => {
                 self.metrics.prefetched(PrefetchResult::Cancelled);
                 return;
             }
-            (Some(reason), false) => {
+            (Err(why), false) => {
                 self.metrics.prefetched(PrefetchResult::Failed);
-                let message = outcome.message.unwrap_or_default();
                 tracing::warn!(
-                    release = %key, resolved_digest = %image.resolved_digest, %reason,
+                    release = %key, resolved_digest = %image.resolved_digest, reason = %why.reason,
                     "not prefetched; it is tried again"
                 );
-                let why = (reason, format!("{reason}: {message}"));
-                Attempt::failed(image, attempts.get(key), why, (now, jitter()))
+                Attempt::failed(image, attempts.get(key), &why, (now, jitter()))
             }
         };
         attempts.insert(key.clone(), attempt);
-    }
-}
-
-/// What comes of an image whose fetch panicked.
-fn crashed() -> PrefetchOutcome {
-    PrefetchOutcome {
-        resolved_digest: None,
-        rootdisk_key: None,
-        cached: None,
-        reason: Some(Reason::RootfsBuildFailed),
-        message: Some("the fetch ended without an outcome; the agent's log says why".to_owned()),
     }
 }
 

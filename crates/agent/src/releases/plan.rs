@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use portolan_core::Digest;
 
+use super::NotFetched;
 use super::judge::{Entry, Key};
 use crate::api::PrefetchState;
 use crate::backoff::backoff;
@@ -30,25 +31,28 @@ pub(super) struct Attempt {
     due: Instant,
     /// Why it is not here.
     problem: Option<String>,
+    /// That was want of room.
+    no_room: bool,
 }
 
 impl Attempt {
     /// It is here.
     pub(super) fn here(image: ResolvedImage, now: Instant) -> Self {
-        Self { image, failures: 0, due: now + EVICTED, problem: None }
+        Self { image, failures: 0, due: now + EVICTED, problem: None, no_room: false }
     }
 
     /// It is not. `jitter` is 0 to 1: hosts that failed together do not come back together.
     pub(super) fn failed(
         image: ResolvedImage,
         before: Option<&Self>,
-        (reason, message): (Reason, String),
+        why: &NotFetched,
         (now, jitter): (Instant, f64),
     ) -> Self {
         let before = before.filter(|before| before.image == image);
         let failures = before.map_or(0, |before| before.failures).saturating_add(1);
-        let wait = backoff(first_wait(reason), LONGEST, failures).mul_f64(0.5 + jitter / 2.0);
-        Self { image, failures, due: now + wait, problem: Some(message) }
+        let wait = backoff(first_wait(why.reason), LONGEST, failures).mul_f64(0.5 + jitter / 2.0);
+        let problem = Some(format!("{}: {}", why.reason, why.message));
+        Self { image, failures, due: now + wait, problem, no_room: why.no_room }
     }
 }
 
@@ -97,35 +101,36 @@ pub(super) struct Plan {
     pub(super) next: Option<Instant>,
 }
 
-/// One image for each Release, the newest Releases first, never more than the limits; nothing while there is no room.
+/// One image for each Release, the newest Releases first, never more than the limits; nothing while there is no room, and
+/// nothing that is older than what found none: it would take the room that the newer one waits for.
 pub(super) fn plan(view: &View<'_>) -> Plan {
     let mut plan = Plan::default();
     let mut order: Vec<(&Key, &Entry)> = view.known.iter().collect();
     order.sort_by_key(|(key, entry)| (Reverse(entry.created), *key));
-    let mut wanted = 0;
-    let mut on_its_way: BTreeSet<Digest> = BTreeSet::new();
+    let mut round = Round::default();
     let mut kept: BTreeSet<&Key> = BTreeSet::new();
     for (key, image) in view.flying {
         let entry = view.known.get(key);
         if entry.is_some_and(|entry| entry.verdict.as_ref() == Ok(image)) {
-            on_its_way.insert(image.resolved_digest);
+            round.on_its_way.insert(image.resolved_digest);
         }
     }
     for (key, entry) in order {
         let (state, message) = match &entry.verdict {
             Err(why) => (PrefetchState::Skipped, why.clone()),
-            Ok(_) if wanted >= view.limit => (
+            Ok(_) if round.counted >= view.limit => (
                 PrefetchState::Skipped,
                 format!("there are more than {} newer ones (prefetch.limit)", view.limit),
             ),
             Ok(image) => {
-                wanted += 1;
-                let (state, message) = stand(view, key, image, &on_its_way, &plan);
+                let (state, message) = stand(view, &round, key, image);
+                round.count(key, state, view.failed(key, image));
                 match state {
                     PrefetchState::Fetching => {
                         kept.insert(key);
-                        on_its_way.insert(image.resolved_digest);
+                        round.on_its_way.insert(image.resolved_digest);
                         if view.flying.get(key) != Some(image) {
+                            round.begun += 1;
                             plan.begin.push((key.clone(), image.clone()));
                         }
                     }
@@ -145,13 +150,42 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
     plan
 }
 
+/// What the newer ones have taken already.
+#[derive(Debug, Default)]
+struct Round<'a> {
+    on_its_way: BTreeSet<Digest>,
+    begun: usize,
+    /// Of the limit.
+    counted: usize,
+    /// The newest that found no room.
+    stuck: Option<&'a Key>,
+}
+
+impl<'a> Round<'a> {
+    /// What failed the last time has no place of the limit until it is here: whoever labels what nobody can fetch would
+    /// else keep the others away, and each new try would push out an older one that is under way.
+    fn count(&mut self, key: &'a Key, state: PrefetchState, failed: Option<&Attempt>) {
+        if state == PrefetchState::Here || failed.is_none() {
+            self.counted += 1;
+        } else if failed.is_some_and(|attempt| attempt.no_room) {
+            self.stuck = self.stuck.or(Some(key));
+        }
+    }
+}
+
+impl View<'_> {
+    /// What came of this image the last time, if it failed.
+    fn failed(&self, key: &Key, image: &ResolvedImage) -> Option<&Attempt> {
+        self.attempts.get(key).filter(|one| one.image == *image && one.failures > 0)
+    }
+}
+
 /// How it stands with one that is wanted.
 fn stand(
     view: &View<'_>,
+    round: &Round<'_>,
     key: &Key,
     image: &ResolvedImage,
-    on_its_way: &BTreeSet<Digest>,
-    plan: &Plan,
 ) -> (PrefetchState, String) {
     let waiting = |why: &str| (PrefetchState::Waiting, why.to_owned());
     if view.flying.get(key) == Some(image) {
@@ -169,9 +203,12 @@ fn stand(
     if view.pressure {
         return waiting("the cache has no room");
     }
+    if let Some(newer) = round.stuck {
+        return waiting(&format!("{newer}, which is newer, waits for room"));
+    }
     // Whoever is cancelled has its place until it is gone.
-    let busy = view.flying.len() + plan.begin.len() >= view.concurrency;
-    if busy || on_its_way.contains(&image.resolved_digest) || view.flying.contains_key(key) {
+    let busy = view.flying.len() + round.begun >= view.concurrency;
+    if busy || round.on_its_way.contains(&image.resolved_digest) || view.flying.contains_key(key) {
         return waiting("others come first");
     }
     (PrefetchState::Fetching, String::new())
@@ -231,6 +268,10 @@ mod tests {
         }
     }
 
+    fn why(reason: Reason, no_room: bool) -> NotFetched {
+        NotFetched { reason, message: "no route".to_owned(), no_room }
+    }
+
     fn begun(plan: &Plan) -> Vec<&str> {
         plan.begin.iter().map(|(key, _)| key.name.as_str()).collect()
     }
@@ -280,6 +321,53 @@ mod tests {
     }
 
     #[test]
+    fn what_failed_takes_no_place_of_the_limit_and_pushes_out_nobody() {
+        let now = Instant::now();
+        let mut world = World::of(&["c", "b", "a"]);
+        for name in ["c", "b"] {
+            let refused = why(Reason::VerificationFailed, false);
+            let attempt = Attempt::failed(image(name), None, &refused, (now, 1.0));
+            world.attempts.insert(key(name), attempt);
+        }
+        let plan = world.plan(1, 8, now);
+        assert_eq!(
+            (begun(&plan), states(&plan)),
+            (vec!["a"], vec!["failed", "failed", "fetching"])
+        );
+        // Their turn comes again while the older one is under way.
+        world.flying.insert(key("a"), image("a"));
+        let plan = world.plan(1, 8, now + REFUSAL);
+        assert_eq!((begun(&plan), plan.cancel.len()), (vec!["c", "b"], 0));
+        // Once one of them is here, it is the one of the limit.
+        world.cached.insert(image("c").resolved_digest);
+        let plan = world.plan(1, 8, now + REFUSAL);
+        assert_eq!(states(&plan), ["here", "skipped", "skipped"]);
+    }
+
+    #[test]
+    fn what_is_older_than_one_that_found_no_room_waits() {
+        let now = Instant::now();
+        let mut world = World::of(&["d", "c", "b", "a"]);
+        world.cached.insert(image("b").resolved_digest);
+        let fail = |world: &mut World, no_room| {
+            let full = why(Reason::DiskFull, no_room);
+            world.attempts.insert(key("c"), Attempt::failed(image("c"), None, &full, (now, 1.0)));
+        };
+        fail(&mut world, true);
+        let plan = world.plan(8, 8, now);
+        assert_eq!(
+            (begun(&plan), states(&plan)),
+            (vec!["d"], vec!["fetching", "failed", "here", "waiting"])
+        );
+        assert!(plan.states[3].2.contains("shop/c"), "{:?}", plan.states);
+        // It has its turn first, and before it is here nothing older begins.
+        assert_eq!(begun(&world.plan(8, 8, now + TROUBLE)), ["d", "c"]);
+        // What fits nowhere keeps nobody away.
+        fail(&mut world, false);
+        assert_eq!(begun(&world.plan(8, 8, now)), ["d", "a"]);
+    }
+
+    #[test]
     fn what_nobody_wants_any_more_is_cancelled() {
         let mut world = World::of(&["a"]);
         for name in ["a", "gone"] {
@@ -297,7 +385,7 @@ mod tests {
         let now = Instant::now();
         let mut world = World::of(&["a"]);
         let fail = |before: Option<&Attempt>, reason| {
-            Attempt::failed(image("a"), before, (reason, "no route".to_owned()), (now, 1.0))
+            Attempt::failed(image("a"), before, &why(reason, false), (now, 1.0))
         };
         let first = fail(None, Reason::ImagePullFailed);
         world.attempts.insert(key("a"), first.clone());

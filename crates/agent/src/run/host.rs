@@ -19,7 +19,7 @@ use crate::api::{
     CacheReport, Degradation, GcReport, GcRequest, InstanceStatus, InstanceSummary, PoolStatus,
     PrefetchOutcome, Status, StatusReport, VerifyReport,
 };
-use crate::artifacts::{Artifacts, VerifyError};
+use crate::artifacts::{Artifacts, Purpose, VerifyError};
 use crate::config::{Config, Percent};
 use crate::id::InstanceId;
 use crate::image::ResolvedImage;
@@ -27,7 +27,7 @@ use crate::instances::{DeleteError, Instances, PutError};
 use crate::metrics::{Metrics, Pool, PoolUse};
 use crate::pressure::{Pressure, Settling};
 use crate::reason::Reason;
-use crate::releases::{Cache, Releases};
+use crate::releases::{Cache, Fetched, NotFetched, Releases};
 use crate::report::Source;
 use crate::server::{ApiError, Host};
 use crate::spec::WorkloadSpec;
@@ -170,14 +170,24 @@ impl Source for Agent {
     }
 }
 
-/// The very path of `POST /v1/prefetch`.
+/// The path of `POST /v1/prefetch`, but that nothing goes for it.
 impl Cache for Agent {
     fn fetch<'a>(
         &'a self,
         image: &'a ResolvedImage,
         cancel: &'a CancellationToken,
-    ) -> BoxFuture<'a, PrefetchOutcome> {
-        Host::prefetch(self, image, cancel)
+    ) -> BoxFuture<'a, Result<Fetched, NotFetched>> {
+        async move {
+            match self.artifacts.prefetch(image, Purpose::Ahead, cancel).await {
+                Ok(artifact) => Ok(Fetched { cached: artifact.cached }),
+                Err(error) => Err(NotFetched {
+                    reason: error.reason(),
+                    message: chain(&error),
+                    no_room: error.is_for_want_of_free_room(),
+                }),
+            }
+        }
+        .boxed()
     }
 
     fn cached(&self, of: &mut dyn Iterator<Item = Digest>) -> BTreeSet<Digest> {
@@ -185,7 +195,7 @@ impl Cache for Agent {
     }
 
     fn is_full(&self) -> bool {
-        self.cache_pressure().told() || self.artifacts.pressure().degraded
+        self.cache_pressure().tells(self.artifacts.pressure().degraded)
     }
 }
 
@@ -221,7 +231,7 @@ impl Host for Agent {
     ) -> BoxFuture<'a, PrefetchOutcome> {
         async move {
             let resolved_digest = Some(image.resolved_digest.to_string());
-            match self.artifacts.prefetch(image, cancel).await {
+            match self.artifacts.prefetch(image, Purpose::Request, cancel).await {
                 Ok(artifact) => PrefetchOutcome {
                     resolved_digest,
                     rootdisk_key: Some(artifact.key),
@@ -290,8 +300,8 @@ impl Host for Agent {
             // Nothing is served before pins are right and instances are known; the disks are looked
             // at in the first second after.
             ready: volumes.is_some(),
+            cache_pressure: self.cache_pressure().tells(pressure.degraded),
             degraded: self.degraded(pressure),
-            cache_pressure: self.cache_pressure().told(),
             prefetch: self.releases.as_ref().map(|releases| releases.status()),
             pools,
             instances: self.instances.phases(),

@@ -15,6 +15,7 @@ use portolan_agent::id::InstanceId;
 use portolan_agent::image::ResolvedImage;
 use portolan_agent::metrics::Metrics;
 use portolan_agent::reason::Reason;
+pub use portolan_core::causes::chain;
 use portolan_core::{Descriptor, Digest, HostPlatform, Manifest, Platform, media_type};
 use portolan_registry::client::{Client, CredentialStore, Settings};
 use portolan_rootdisk::meta::Metadata;
@@ -287,18 +288,6 @@ impl Berth {
         let line = text.lines().find_map(|line| line.strip_prefix(series)?.trim().parse().ok());
         line.unwrap_or_else(|| panic!("{series} is not in\n{text}"))
     }
-}
-
-/// The whole text of an error: each cause once, outermost first.
-pub fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// Looks at every file of a root that nobody works in: each disk with metadata is what its

@@ -3,12 +3,14 @@
 use std::path::Path;
 
 use portolan_agent::api::GcRequest;
+use portolan_agent::artifacts::Purpose;
 use portolan_agent::config::{Percent, Size};
 use portolan_agent::reason::Reason;
+use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Berth, Yard, chain, check, id, resolved, sized, small};
 use crate::support::disk::Mount;
-use crate::support::fault::FaultServer;
+use crate::support::fault::{Fault, FaultServer};
 use crate::support::image::{Image, bytes};
 
 const MIB: usize = 1 << 20;
@@ -70,6 +72,102 @@ async fn a_full_disk_at_each_stage_is_said_to_be_full_and_recovers_by_itself() {
     assert!(berth.artifacts.flush(), "the database works again, too");
     let failures = berth.metric("portolan_agent_rootdisk_build_errors_total{reason=\"disk_full\"}");
     assert!(failures >= 1.0, "{failures}");
+}
+
+/// A host that cannot fetch what no instance waits for has room for those that come.
+#[tokio::test]
+async fn want_of_room_for_what_nobody_starts_is_no_pressure_of_the_host() {
+    let Some(disk) = Mount::tmpfs(12 * MIB) else { return };
+    let image = large(122);
+    let server = FaultServer::holding(&image);
+    let mut yard = Yard::at(disk.join("root"));
+    yard.config.rootdisk.min_size = Size(4 << 20);
+    let berth = yard.open();
+    assert!(berth.artifacts.flush());
+    let (cancel, wanted) = (CancellationToken::new(), resolved(&server, &image));
+    for leave in [0, 64 << 10, 900 << 10, 1900 << 10] {
+        let filler = fill(yard.root().parent().unwrap(), leave);
+        for purpose in [Purpose::Ahead, Purpose::Request] {
+            let error = berth.artifacts.prefetch(&wanted, purpose, &cancel).await.unwrap_err();
+            assert_eq!(error.reason(), Reason::DiskFull, "{leave}: {}", chain(&error));
+            let pressure = berth.artifacts.pressure();
+            assert!(!pressure.degraded, "{leave} for {purpose:?}: {pressure:?}");
+        }
+        std::fs::remove_file(filler).unwrap();
+        berth.artifacts.gc(GcRequest { target_bytes: Some(0), dry_run: false }).await;
+    }
+    fill(yard.root().parent().unwrap(), 64 << 10);
+    full(&berth, &server, &image).await;
+    assert!(berth.artifacts.pressure().degraded, "that of an instance is");
+}
+
+/// A bound that holds one disk, which nobody uses any more.
+fn with_room_for_one(images: &[Image; 2]) -> (FaultServer, Yard) {
+    let server = FaultServer::holding(&images[0]);
+    server.registry().repositories.values_mut().next().unwrap().hold(&images[1], "v2");
+    let mut yard = Yard::new();
+    yard.config.cache.target_bytes = Some(Size(250_000));
+    yard.config.cache.keep_blobs = false;
+    (server, yard)
+}
+
+#[tokio::test]
+async fn what_is_fetched_ahead_fills_free_room_and_evicts_nothing() {
+    let images = [sized(158, 60_000), sized(159, 60_000)];
+    let (server, yard) = with_room_for_one(&images);
+    let berth = yard.open();
+    let cancel = CancellationToken::new();
+    let [first, second] = [0, 1].map(|n| resolved(&server, &images[n]));
+    berth.artifacts.prefetch(&first, Purpose::Ahead, &cancel).await.unwrap();
+    let error = berth.artifacts.prefetch(&second, Purpose::Ahead, &cancel).await.unwrap_err();
+    assert!(error.is_for_want_of_free_room(), "{}", chain(&error));
+    assert!(berth.disk_exists(&images[0].top.digest), "it was not evicted");
+    let errors = "portolan_agent_rootdisk_build_errors_total{reason=\"disk_full\"}";
+    assert_eq!(berth.metric(errors), 0.0);
+    berth.artifacts.prefetch(&second, Purpose::Request, &cancel).await.unwrap();
+    assert!(!berth.disk_exists(&images[0].top.digest), "whoever asks for an image gets its room");
+}
+
+/// One flight for all who want the same, and not the narrowest of their rights.
+#[tokio::test]
+async fn a_start_that_waits_for_what_is_fetched_ahead_has_room_made_for_it() {
+    let images = [sized(160, 60_000), sized(161, 60_000)];
+    let (server, mut yard) = with_room_for_one(&images);
+    yard.config.pull.concurrency = 1.try_into().unwrap();
+    let berth = yard.open();
+    let [first, second] = [0, 1].map(|n| resolved(&server, &images[n]));
+    berth.acquire("a", &first).await;
+    berth.artifacts.release(&id("a"));
+    // One whose layer never comes has the one turn, so that the others wait for theirs together.
+    let slow = sized(162, 10_000);
+    server.registry().repositories.values_mut().next().unwrap().hold(&slow, "v3");
+    let layer = format!("/blobs/{}", crate::harness::layer_of(&slow));
+    server.always("GET", layer.clone(), Fault::HangAfter(1000));
+    let (slow, cancel) = (resolved(&server, &slow), CancellationToken::new());
+    let never = CancellationToken::new();
+    let turn = berth.artifacts.prefetch(&slow, Purpose::Request, &cancel);
+    let ahead = async {
+        while server.count("GET", &layer) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        berth.artifacts.prefetch(&second, Purpose::Ahead, &never).await
+    };
+    let start = async {
+        // The manifest is read before the disk is waited for.
+        let manifest = format!("/manifests/{}", images[1].top.digest);
+        while server.count("GET", &manifest) == 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+        let asked = async {
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            cancel.cancel();
+        };
+        tokio::join!(berth.try_acquire("b", &second), asked).0
+    };
+    let (_, ahead, start) = tokio::join!(turn, ahead, start);
+    start.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    assert!(ahead.is_err() || berth.disk_exists(&images[1].top.digest));
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use portolan_agent::artifacts::Purpose;
 use portolan_rootdisk::meta::rootdisk_key;
 use tokio_util::sync::CancellationToken;
 
@@ -175,9 +176,9 @@ async fn a_prefetched_disk_is_there_and_pinned_by_nobody() {
     let berth = Yard::new().open();
     let cancel = CancellationToken::new();
     let wanted = resolved(&server, &image);
-    assert!(!berth.artifacts.prefetch(&wanted, &cancel).await.unwrap().cached);
+    assert!(!berth.artifacts.prefetch(&wanted, Purpose::Request, &cancel).await.unwrap().cached);
     assert_eq!(berth.artifacts.cache().rootdisks[0].pins, 0);
-    assert!(berth.artifacts.prefetch(&wanted, &cancel).await.unwrap().cached);
+    assert!(berth.artifacts.prefetch(&wanted, Purpose::Request, &cancel).await.unwrap().cached);
     assert!(berth.acquire("a", &wanted).await.cached);
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use portolan_agent::api::PrefetchRequest;
-use portolan_agent::artifacts::{AcquireError, Artifact, Artifacts, OpenError};
+use portolan_agent::artifacts::{AcquireError, Artifact, Artifacts, OpenError, Purpose};
 use portolan_agent::client::{CallError, Client};
 use portolan_agent::config::Config;
 use portolan_agent::image::ResolvedImage;
@@ -95,7 +95,7 @@ pub(super) async fn by_ourselves(
     let open = move || Artifacts::open(&config, Arc::new(Metrics::new()), host);
     let opened = tokio::task::spawn_blocking(open).await;
     let artifacts = opened.context("the cache was not opened").map_err(local)?.map_err(cache)?;
-    let artifact = artifacts.prefetch(&image, cancel).await.map_err(acquire)?;
+    let artifact = artifacts.prefetch(&image, Purpose::Request, cancel).await.map_err(acquire)?;
     artifacts.flush();
     let metadata = &artifact.metadata;
     let (long, takes) = (format::size(metadata.size_bytes), format::size(metadata.allocated_bytes));
