@@ -26,7 +26,7 @@ fn list(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
 }
 
-/// What the code asks of API servers, and where: a new place is a new line here, and in the roles.
+/// What the code asks of API servers, and where it is allowed. `PLACES` has the calls: a watch is one that is read by lines.
 const USED: &[(&str, &str, &str, &str)] = &[
     ("rbac.yaml", "", "nodes", "get"),
     ("rbac.yaml", "", "nodes/status", "patch"),
@@ -59,9 +59,17 @@ fn agents_are_allowed_what_they_use_and_nothing_else() {
     assert_eq!(allowed, used);
 }
 
-/// Who asks an API server does it by a method of HTTP, and there are few.
+/// Where servers are asked, by which methods and for what, of all that is done: a new one is a new line here, in `USED` and in
+/// the roles. What is used without a role shows in tests on a cluster, and what is allowed and not used shows here.
+const PLACES: &[(&str, &str, &str)] = &[
+    ("releases/follow.rs", "GET lines", "/apis/{GROUP}/v1alpha1/{within}releases"),
+    // The control plane, which is no API server.
+    ("report/control_plane.rs", "POST", ""),
+    ("report/node.rs", "GET PATCH", "/api/v1/nodes/{name} {}/status"),
+];
+
 #[test]
-fn an_api_server_is_asked_in_two_places() {
+fn the_table_of_what_is_used_is_that_of_the_code() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut found = Vec::new();
     let mut folders = vec![dir.clone()];
@@ -73,13 +81,27 @@ fn an_api_server_is_asked_in_two_places() {
                 continue;
             }
             let text = std::fs::read_to_string(&path).unwrap();
-            let asks = text.contains("endpoint.call(") || text.contains("endpoint.lines(");
+            let text = text.split("\nmod tests {").next().unwrap_or_default();
+            let called = text.contains("endpoint.call(");
+            let watched = text.contains("endpoint.lines(");
+            if !called && !watched {
+                continue;
+            }
+            let methods = ["DELETE", "GET", "PATCH", "POST", "PUT"].into_iter();
+            let mut calls: Vec<_> =
+                methods.filter(|method| text.contains(&format!("Method::{method}"))).collect();
+            calls.extend(watched.then_some("lines"));
+            // Texts between quotes that are paths.
+            let paths =
+                text.split('"').filter(|one| one.starts_with("/api") || one.starts_with("{}/"));
             let name = path.strip_prefix(&dir).unwrap().to_str().unwrap().to_owned();
-            found.extend(asks.then_some(name));
+            found.push((name, calls.join(" "), paths.collect::<Vec<_>>().join(" ")));
         }
     }
     found.sort();
-    assert_eq!(found, ["releases/follow.rs", "report/control_plane.rs", "report/node.rs"]);
+    let found: Vec<_> =
+        found.iter().map(|(a, b, c)| (a.as_str(), b.as_str(), c.as_str())).collect();
+    assert_eq!(found, PLACES);
 }
 
 #[test]
