@@ -89,42 +89,15 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     let platform = Host::here()?.platform()?;
     let node_name = node_name(&config.report);
     let cluster = Cluster::of(&config, &node_name, &platform)?;
-    let network = match config.api.network() {
-        None => None,
-        Some((address, files)) => {
-            let tls =
-                Tls::load(files).map_err(|source| RunError::Tls { what: "the API", source })?;
-            Some(listen("the API", address, Some(tls)).await?)
-        }
-    };
-    let mirror = match config.mirror.listen {
-        None => None,
-        Some(address) => {
-            let tls = config.mirror.tls().map(Tls::load).transpose();
-            let tls = tls.map_err(|source| RunError::Tls { what: "the mirror", source })?;
-            Some(listen("the mirror", address, tls).await?)
-        }
-    };
-
-    let health = match config.health {
-        None => None,
-        Some(address) => Some(listen("health and metrics", address, None).await?),
-    };
-
+    let Listeners { network, mirror, health } = Listeners::open(&config).await?;
     let artifacts = Artifacts::open(&config, Arc::clone(&metrics), platform.clone())?;
     let places = paths::Paths::new(&config.root);
     let vmm = Vmm::new(config.vmm.clone(), config.guest.clone(), &places.tmp());
     let disks = Arc::new(Disks(artifacts.clone()));
     let instances = Instances::open(places.clone(), vmm, disks, Arc::clone(&metrics))?;
     artifacts.reconcile_pins(&disks::pins(&artifacts, &instances));
-    let socket = config.socket();
-    let mode = config.api.socket_mode.0;
-    if socket.parent() == Some(config.root.as_path()) {
-        // The root is closed to others, but those whom the socket is for must get to it.
-        store::let_through(&config.root, server::way_to(mode));
-    }
     // Before the first machine is started: who cannot be asked must not begin anything.
-    let socket = UnixSocket::bind(&socket, mode).await?;
+    let socket = socket(&config).await?;
     let releases = cluster.following.is_some();
     let releases = releases.then(|| Releases::new(config.prefetch.clone(), Arc::clone(&metrics)));
     let agent = Agent::new(
@@ -169,6 +142,50 @@ pub async fn run(config: Config, shutdown: CancellationToken) -> Result<(), RunE
     artifacts.flush();
     tracing::info!("ended; machines go on");
     Ok(())
+}
+
+/// The API's own socket.
+async fn socket(config: &Config) -> Result<UnixSocket, SocketError> {
+    let (path, mode) = (config.socket(), config.api.socket_mode.0);
+    if path.parent() == Some(config.root.as_path()) {
+        // The root is closed to others, but those whom the socket is for must get to it.
+        store::let_through(&config.root, server::way_to(mode));
+    }
+    UnixSocket::bind(&path, mode).await
+}
+
+/// Where else it is asked, as far as that is configured.
+struct Listeners {
+    network: Option<Listener>,
+    mirror: Option<Listener>,
+    health: Option<Listener>,
+}
+
+impl Listeners {
+    async fn open(config: &Config) -> Result<Self, RunError> {
+        let network = match config.api.network() {
+            None => None,
+            Some((address, files)) => {
+                let tls =
+                    Tls::load(files).map_err(|source| RunError::Tls { what: "the API", source })?;
+                Some(listen("the API", address, Some(tls)).await?)
+            }
+        };
+        let mirror = match config.mirror.listen {
+            None => None,
+            Some(address) => {
+                let tls = config.mirror.tls().map(Tls::load).transpose();
+                let tls = tls.map_err(|source| RunError::Tls { what: "the mirror", source })?;
+                Some(listen("the mirror", address, tls).await?)
+            }
+        };
+
+        let health = match config.health {
+            None => None,
+            Some(address) => Some(listen("health and metrics", address, None).await?),
+        };
+        Ok(Self { network, mirror, health })
+    }
 }
 
 /// What an agent has to do with the cluster that its host is a node of.
