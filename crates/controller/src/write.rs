@@ -64,6 +64,18 @@ async fn sent<K: Written>(
     send(&name, Patch::Merge(patch)).await.map_err(failed(step))
 }
 
+/// Whether the same again would be refused again, as by a webhook, a schema or a role. A quota has
+/// room when others are done; that it was one is told by the message alone.
+pub(crate) fn is_final(code: u16, message: &str) -> bool {
+    match code {
+        400 | 422 => true,
+        403 => !["exceeded quota: ", "status unknown for quota: "]
+            .iter()
+            .any(|words| message.contains(words)),
+        _ => false,
+    }
+}
+
 /// A server that knows the kind and not the object says so; one that does not know the kind says
 /// something else, and may know it later.
 fn failed(step: &'static str) -> impl FnOnce(kube::Error) -> ReconcileError {
@@ -83,5 +95,30 @@ pub(crate) async fn delete<K: Written>(api: &Api<K>, object: &K) -> Result<(), R
         Ok(_) => Ok(()),
         Err(kube::Error::Api(told)) if matches!(told.code, 404 | 409) => Ok(()),
         Err(error) => Err(ReconcileError::at("deleting")(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_that_is_full_is_no_answer_for_good() {
+        let quota = "releases.portolan.dev \"app\" is forbidden: exceeded quota: objects, requested: count/releases.portolan.dev=1";
+        let unknown =
+            "releases.portolan.dev \"app\" is forbidden: status unknown for quota: objects";
+        for (code, message, is_final_then) in [
+            (403, quota, false),
+            (403, unknown, false),
+            (403, "User \"x\" cannot create resource \"releases\"", true),
+            (403, "admission webhook \"quota.example\" denied the request", true),
+            (400, "no", true),
+            (422, "no", true),
+            (409, "no", false),
+            (429, "no", false),
+            (500, "no", false),
+        ] {
+            assert_eq!(is_final(code, message), is_final_then, "{code} {message}");
+        }
     }
 }

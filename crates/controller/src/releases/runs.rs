@@ -24,6 +24,9 @@ use crate::context::ReconcileError;
 use crate::objects::label;
 use crate::write;
 
+/// Why an Event says that a run became none.
+const NOT: &str = "NotReleased";
+
 /// Looks at one run that is to become a Release.
 pub(crate) async fn reconcile(
     run: Arc<BuildRun>,
@@ -43,6 +46,12 @@ pub(crate) async fn reconcile(
     let there = api.get_opt(&name).await.map_err(ReconcileError::at("looking for the Release"))?;
     match step(&wanted, there.as_ref()) {
         Step::Nothing => released(&run, &context, &wanted).await,
+        // As it should be, so no warning.
+        Step::Older(why) => {
+            let noted = against(&wanted, &why);
+            let news = News { warning: false, reason: NOT.to_owned(), note: why };
+            became_none(&run, &context, noted, news).await
+        }
         Step::Create => {
             let params = PostParams {
                 field_manager: Some(write::MANAGER.to_owned()),
@@ -165,6 +174,8 @@ fn release(run: &BuildRun, name: &str) -> Result<Release, String> {
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
+    /// One that follows has the image of a newer run, and keeps it.
+    Older(String),
     Create,
     /// One that follows gets the new image; its history has the one before.
     Move(Option<String>),
@@ -173,14 +184,22 @@ enum Step {
 
 fn step(wanted: &Release, there: Option<&Release>) -> Step {
     let Some(there) = there else { return Step::Create };
-    let completed = |release: &Release| {
-        release.metadata.annotations.as_ref().and_then(|all| all.get(BUILD_RUN_COMPLETED)).cloned()
+    // Times are whole seconds. Of two runs that ended in the same one the name decides, so that it is the same one whichever
+    // is heard of first.
+    let age = |release: &Release| {
+        let said =
+            |key| release.metadata.annotations.as_ref().and_then(|all| all.get(key)).cloned();
+        (said(BUILD_RUN_COMPLETED), said(BUILD_RUN))
     };
     let same_image = there.spec.image == wanted.spec.image;
     match (same_image, there.spec.track) {
         (true, _) => Step::Nothing,
         // An older run that is heard of again takes nothing back.
-        (false, true) if completed(there) >= completed(wanted) => Step::Nothing,
+        (false, true) if age(there) >= age(wanted) => Step::Older(format!(
+            "the Release {} has the image of a newer run already: {}",
+            there.metadata.name.as_deref().unwrap_or_default(),
+            age(there).1.unwrap_or_default(),
+        )),
         (false, true) => Step::Move(there.metadata.resource_version.clone()),
         (false, false) => Step::Refuse(format!(
             "there is a Release {} of {} already; a Release does not change: name another one, or make that one with track: true",
@@ -226,22 +245,31 @@ async fn done(
     released(run, context, wanted).await
 }
 
-/// Noted before it is told: what cannot be noted is tried again, and would be told each time.
 async fn refused(
     run: &BuildRun,
     context: &Context,
     noted: String,
     why: String,
 ) -> Result<Action, ReconcileError> {
+    let news = News { warning: true, reason: NOT.to_owned(), note: why };
+    became_none(run, context, noted, news).await
+}
+
+/// Noted before it is told: what cannot be noted is tried again, and would be told each time.
+async fn became_none(
+    run: &BuildRun,
+    context: &Context,
+    noted: String,
+    news: News,
+) -> Result<Action, ReconcileError> {
     let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
     let action = note(run, context, NOT_RELEASED, noted).await?;
-    tracing::warn!(namespace, name, note = why, "a run became no Release");
-    let news = News { warning: true, reason: "NotReleased".to_owned(), note: why };
+    tracing::warn!(namespace, name, note = news.note, "a run became no Release");
     tell(&context.recorder, run, &news).await;
     Ok(action)
 }
 
-/// What the server refuses it refuses again; the rest is tried again.
+/// What the server refuses for good is noted; the rest is tried again, a quota that is full included.
 async fn failed(
     run: &BuildRun,
     context: &Context,
@@ -249,7 +277,7 @@ async fn failed(
     (step, error): (&'static str, kube::Error),
 ) -> Result<Action, ReconcileError> {
     match error {
-        kube::Error::Api(told) if matches!(told.code, 400 | 403 | 422) => {
+        kube::Error::Api(told) if write::is_final(told.code, &told.message) => {
             let why = format!("{step}: {}", told.message);
             refused(run, context, against(wanted, &why), why).await
         }
@@ -365,6 +393,30 @@ mod tests {
         other.spec.track = true;
         assert_eq!(step(&new, Some(&other)), Step::Move(None));
         other.metadata.annotations = ended("2026-01-03T00:00:00Z");
-        assert_eq!(step(&new, Some(&other)), Step::Nothing, "an older run takes nothing back");
+        let older = step(&new, Some(&other));
+        assert!(matches!(older, Step::Older(_)), "an older run takes nothing back: {older:?}");
+    }
+    #[test]
+    fn of_two_runs_that_end_in_the_same_second_one_wins_whichever_is_heard_of_first() {
+        let of = |name: &str, digest: &str| {
+            let ran = run(|run| {
+                run["metadata"]["name"] = json!(name);
+                run["status"]["output"]["digest"] = json!(Digest::sha256(digest.as_bytes()));
+            });
+            let mut release = wanted(&ran).unwrap().unwrap();
+            release.spec.track = true;
+            release
+        };
+        let (first, second) = (of("run-7", "a"), of("run-8", "b"));
+        assert_eq!(step(&second, Some(&first)), Step::Move(None));
+        let older = step(&first, Some(&second));
+        assert!(matches!(&older, Step::Older(why) if why.contains("run-8")), "{older:?}");
+        // It is done with, and is not said to have become one.
+        let Step::Older(why) = older else { return };
+        let noted = run(|run| {
+            run["status"]["output"]["digest"] = json!(Digest::sha256(b"a"));
+            run["metadata"]["annotations"] = json!({NOT_RELEASED: against(&first, &why)});
+        });
+        assert!(wanted(&noted).is_none());
     }
 }
