@@ -10,10 +10,10 @@ use super::{Component, Options};
 /// Its DaemonSet, and its ConfigMap.
 pub(super) const AGENT: &str = "portolan-agent";
 
-/// What is a node's own and no folder of agents, which are root there and empty what is in theirs: all of its system, and
-/// of what it shares with others (`/var`, `/opt`, homes) the whole. For a path without `//` and `/./`; as Go and Rust
+/// What is a node's own and no folder of agents, which are root there and empty what is in theirs: all of its system, of
+/// what the kubelet, runtimes and etcd keep, and of what it shares with others (`/var`, `/opt`, homes) the whole. For a path without `//` and `/./`; as Go and Rust
 /// read it alike, for the chart asks the same.
-pub(super) const SYSTEM: &str = "(?s)^/((bin|boot|dev|etc|lib|lib32|lib64|libx32|proc|run|sbin|sys|usr|var/run|var/lock)(/.*)?|(var|home)(/[^/]+)?|opt|root|tmp)?$";
+pub(super) const SYSTEM: &str = "(?s)^/((bin|boot|dev|etc|lib|lib32|lib64|libx32|proc|run|sbin|sys|usr|var/run|var/lock|var/lib/(cni|containerd|containers|crio|docker|dpkg|etcd|k0s|kubelet|rancher|rpm|systemd))(/.*)?|(var|home)(/[^/]+)?|opt|root|tmp)?$";
 
 /// Whether agents may have this for their folder on nodes.
 pub fn is_agent_root(path: &str) -> bool {

@@ -389,6 +389,9 @@ fn agents_get_a_folder_of_nodes_and_neither_the_root_nor_one_of_the_system() {
         "/devices/x",
         "/library",
         "/data/etc",
+        "/var/lib/etcdata",
+        "/var/lib/docker-images/x",
+        "/mnt/var/lib/docker",
     ] {
         assert!(is_agent_root(path), "{path}");
     }
@@ -414,7 +417,9 @@ fn agents_get_a_folder_of_nodes_and_neither_the_root_nor_one_of_the_system() {
         assert!(!is_agent_root(path), "{path}");
     }
     // All of it, to the last file.
-    let system = "bin boot dev etc lib lib64 proc run sbin sys usr var/run var/lock";
+    let system = "bin boot dev etc lib lib64 proc run sbin sys usr var/run var/lock var/lib/kubelet var/lib/containerd \
+        var/lib/docker var/lib/containers var/lib/crio var/lib/etcd var/lib/cni var/lib/rancher var/lib/k0s \
+        var/lib/dpkg var/lib/rpm var/lib/systemd";
     for one in system.split(' ') {
         for below in ["", "/", "/x", "/./x", "/x/y/z", "/\n"] {
             let path = format!("/{one}{below}");

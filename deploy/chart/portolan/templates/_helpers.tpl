@@ -18,7 +18,7 @@
 {{/* Where agents keep images, on nodes: neither the whole of them nor any of their system. */}}
 {{- define "portolan.root" }}
 {{- $path := .Values.agent.root }}
-{{- if or (not (hasPrefix "/" $path)) (has ".." (splitList "/" $path)) (regexMatch `(?s)^/((bin|boot|dev|etc|lib|lib32|lib64|libx32|proc|run|sbin|sys|usr|var/run|var/lock)(/.*)?|(var|home)(/[^/]+)?|opt|root|tmp)?$` (clean $path)) }}
+{{- if or (not (hasPrefix "/" $path)) (has ".." (splitList "/" $path)) (regexMatch `(?s)^/((bin|boot|dev|etc|lib|lib32|lib64|libx32|proc|run|sbin|sys|usr|var/run|var/lock|var/lib/(cni|containerd|containers|crio|docker|dpkg|etcd|k0s|kubelet|rancher|rpm|systemd))(/.*)?|(var|home)(/[^/]+)?|opt|root|tmp)?$` (clean $path)) }}
 {{- fail "agent.root is a folder of nodes for agents alone, such as /var/lib/portolan or /mnt/images: from their root on, without .., and none of the system's own" }}
 {{- end }}
 {{- $path }}
