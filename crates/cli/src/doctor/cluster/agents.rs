@@ -1,5 +1,7 @@
 //! Agents on nodes: all there, heard of lately, with room, and allowed what they need and no more?
 
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use portolan_agent::report::{DEGRADED, PRESSURE};
 use portolan_api::install::PART_OF;
@@ -9,8 +11,12 @@ use super::super::finding::{Finding, ok, unknown, wrong};
 use super::{Facts, each, programs, text};
 
 const CHECK: &str = "agents";
-/// A condition is told once a minute.
+/// A condition is told once a minute, if nothing else is configured.
 const SILENT: SignedDuration = SignedDuration::from_mins(10);
+/// Who told nothing for so many times what is configured is silent.
+const MISSED: i32 = 3;
+/// What holds agents to their own nodes, as `deploy/agent/policy.yaml` calls it.
+const POLICY: &str = "portolan-agent";
 /// Names that are told of many.
 const SHOWN: usize = 3;
 
@@ -52,7 +58,9 @@ pub(super) fn check(facts: &Facts) -> Vec<Finding> {
     let Some(set) = ours(facts) else { return Vec::new() };
     let mut findings = vec![pods(set)];
     match facts.nodes.items(CHECK) {
-        Ok(nodes) => findings.extend(conditions(nodes, facts.now)),
+        Ok(nodes) => {
+            findings.extend(conditions(nodes, facts.now, silent_after(facts.agent_interval)))
+        }
         Err(finding) => findings.push(finding),
     }
     findings.extend(rights(facts));
@@ -80,8 +88,15 @@ fn pods(set: &Value) -> Finding {
     other.unwrap_or_else(|| ok(CHECK, found))
 }
 
+/// How long an agent that tells its node so often may say nothing.
+fn silent_after(interval: Option<Duration>) -> SignedDuration {
+    let interval = interval.and_then(|interval| SignedDuration::try_from(interval).ok());
+    let missed = interval.and_then(|interval| interval.checked_mul(MISSED));
+    missed.map_or(SILENT, |missed| missed.max(SILENT))
+}
+
 /// What agents say of their nodes.
-fn conditions(nodes: &[Value], now: Timestamp) -> Vec<Finding> {
+fn conditions(nodes: &[Value], now: Timestamp, silent_after: SignedDuration) -> Vec<Finding> {
     let of = |node: &Value, kind: &str| {
         each(node, "/status/conditions").find(|one| one["type"] == kind).cloned()
     };
@@ -90,7 +105,7 @@ fn conditions(nodes: &[Value], now: Timestamp) -> Vec<Finding> {
         let name = text(node, "/metadata/name").to_owned();
         let Some(told) = of(node, DEGRADED) else { continue };
         let heard: Option<Timestamp> = text(&told, "/lastHeartbeatTime").parse().ok();
-        if heard.is_none_or(|heard| now.duration_since(heard) > SILENT) {
+        if heard.is_none_or(|heard| now.duration_since(heard) > silent_after) {
             silent.push(name);
             continue;
         }
@@ -148,17 +163,27 @@ fn rights(facts: &Facts) -> Option<Finding> {
     })
 }
 
-/// Whether agents are held to their own nodes.
+/// Whether agents are held to their own nodes: a policy that refuses, also when it cannot be asked, and is in force.
 fn held(facts: &Facts) -> Option<Finding> {
-    let policies = match facts.policies.items(CHECK) {
-        Ok(policies) => policies,
-        Err(finding) => return Some(finding),
+    let (policies, bindings) = match (facts.policies.items(CHECK), facts.bindings.items(CHECK)) {
+        (Ok(policies), Ok(bindings)) => (policies, bindings),
+        (Err(finding), _) | (_, Err(finding)) => return Some(finding),
     };
-    let there = policies.iter().any(|one| text(one, "/spec/policyName") == "portolan-agent");
-    (!there).then(|| {
-        let found = "nothing holds agents to their own nodes: no binding of the admission policy portolan-agent";
-        wrong(CHECK, found, AGAIN)
-    })
+    let policy = policies.iter().find(|one| text(one, "/metadata/name") == POLICY);
+    let mut bound =
+        bindings.iter().filter(|one| text(one, "/spec/policyName") == POLICY).peekable();
+    let denies =
+        |binding: &Value| each(binding, "/spec/validationActions").any(|one| one == "Deny");
+    let why = match policy {
+        None => "no admission policy",
+        Some(_) if bound.peek().is_none() => "no binding of the admission policy",
+        Some(policy) if text(policy, "/spec/failurePolicy") != "Fail" => {
+            "failurePolicy is not Fail in the admission policy"
+        }
+        Some(_) if !bound.any(denies) => "no Deny in a binding of the admission policy",
+        Some(_) => return None,
+    };
+    Some(wrong(CHECK, format!("nothing holds agents to their own nodes: {why} {POLICY}"), AGAIN))
 }
 
 #[cfg(test)]
@@ -189,10 +214,19 @@ mod tests {
     fn facts(set: Value) -> Facts {
         Facts {
             daemon_sets: Asked::Is(vec![set, json!({"metadata": {"name": "other"}})]),
-            policies: Asked::Is(vec![json!({"spec": {"policyName": "portolan-agent"}})]),
+            policies: Asked::Is(vec![shipped("ValidatingAdmissionPolicy")]),
+            bindings: Asked::Is(vec![shipped("ValidatingAdmissionPolicyBinding")]),
             agent_rights: NEEDS.iter().map(|need| (*need, Some(true))).collect(),
             ..super::super::facts()
         }
+    }
+
+    /// As it is installed.
+    fn shipped(kind: &str) -> Value {
+        let text = include_str!("../../../../../deploy/agent/policy.yaml");
+        let mut all = serde_yaml_ng::Deserializer::from_str(text)
+            .map(|one| -> Value { serde::Deserialize::deserialize(one).unwrap() });
+        all.find(|one| one["kind"] == kind).unwrap()
     }
 
     fn states(facts: &Facts) -> Vec<State> {
@@ -230,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn rights_that_are_missing_and_a_policy_that_is_not_there_are_wrong() {
+    fn rights_that_are_missing_are_wrong_and_unknown_ones_are_unknown() {
         let mut without = facts(set(1, 1));
         without.agent_rights[1].1 = Some(false);
         let found = check(&without);
@@ -243,9 +277,50 @@ mod tests {
         assert!(again(&found[1]), "{found:?}");
         without.agent_rights[1].1 = None;
         assert_eq!(states(&without), [State::Ok, State::Unknown]);
-        let loose = Facts { policies: Asked::Is(vec![]), ..facts(set(1, 1)) };
-        assert_eq!(states(&loose), [State::Ok, State::Wrong]);
-        assert!(check(&loose).iter().skip(1).all(again));
+    }
+
+    #[test]
+    fn a_policy_that_is_not_there_not_bound_or_lets_everything_pass_is_wrong() {
+        let (policy, binding) = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding");
+        let asked = |kind: &str, change: fn(&mut Value)| {
+            let mut object = shipped(kind);
+            change(&mut object);
+            Asked::Is(vec![object])
+        };
+        let fine = || facts(set(1, 1));
+        assert_eq!(states(&fine()), [State::Ok]);
+        let ignored = asked(policy, |one| one["spec"]["failurePolicy"] = json!("Ignore"));
+        let warned =
+            asked(binding, |one| one["spec"]["validationActions"] = json!(["Warn", "Audit"]));
+        let other = asked(binding, |one| one["spec"]["policyName"] = json!("other"));
+        for (loose, word) in [
+            (Facts { policies: Asked::Is(vec![]), ..fine() }, "no admission policy"),
+            (Facts { bindings: Asked::Is(vec![]), ..fine() }, "no binding"),
+            (Facts { bindings: other, ..fine() }, "no binding"),
+            (Facts { policies: ignored, ..fine() }, "failurePolicy"),
+            (Facts { bindings: warned, ..fine() }, "Deny"),
+        ] {
+            let found = check(&loose);
+            assert_eq!(states(&loose), [State::Ok, State::Wrong], "{word}");
+            assert!(found[1].found.contains(word), "{found:?}");
+            assert!(found[1].advice.as_deref().is_some_and(|advice| advice == AGAIN));
+        }
+    }
+
+    #[test]
+    fn an_agent_is_silent_by_what_it_is_configured_to_tell() {
+        assert_eq!(silent_after(None), SILENT);
+        assert_eq!(silent_after(Some(Duration::from_secs(60))), SILENT);
+        let week = Duration::from_secs(7 * 24 * 3600);
+        assert_eq!(silent_after(Some(week)), SignedDuration::from_hours(3 * 7 * 24));
+        assert_eq!(silent_after(Some(Duration::MAX)), SILENT, "it cannot be configured");
+        let nodes = vec![node("slow", "False", "False", "1969-12-30T00:00:00Z")];
+        let told = |agent_interval| {
+            let nodes = Asked::Is(nodes.clone());
+            states(&Facts { nodes, agent_interval, ..facts(set(1, 1)) })
+        };
+        assert_eq!(told(None), [State::Ok, State::Wrong]);
+        assert_eq!(told(Some(week)), [State::Ok]);
     }
 
     #[test]

@@ -1,10 +1,15 @@
 //! This cluster: what Portolan needs there, what it has of it, and who is in the way.
 
+use std::path::Path;
+use std::time::Duration;
+
 use jiff::Timestamp;
 use kube::api::{Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams};
+use portolan_agent::config::Config;
 use portolan_api::k8s_openapi::api::authorization::v1::{
     SelfSubjectAccessReview, SubjectAccessReview,
 };
+use portolan_api::k8s_openapi::api::core::v1::ConfigMap;
 use portolan_core::causes;
 use serde_json::{Value, json};
 
@@ -57,10 +62,13 @@ pub(super) struct Facts {
     pub(super) providers: Asked,
     pub(super) webhooks: Asked,
     pub(super) daemon_sets: Asked,
-    /// Bindings of admission policies.
+    /// Admission policies, and what puts them in force.
     pub(super) policies: Asked,
+    pub(super) bindings: Asked,
     /// What agents may do; none where there are none, or that was not answered.
     pub(super) agent_rights: Vec<(agents::Need, Option<bool>)>,
+    /// How often agents tell their nodes, where their configuration says it.
+    pub(super) agent_interval: Option<Duration>,
     /// What whoever runs this may do; none where that was not answered.
     pub(super) rights: Vec<(rights::Right, Option<bool>)>,
     pub(super) now: Timestamp,
@@ -85,42 +93,34 @@ pub(super) async fn look(flags: &Flags, asked: bool) -> Vec<Finding> {
     }
 }
 
+/// What is listed: group, version, kind, plural, and so many of it.
+const KINDS: [(&str, &str, &str, &str, Option<u32>); 10] = [
+    ("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions", None),
+    ("apps", "v1", "Deployment", "deployments", None),
+    ("", "v1", "Node", "nodes", None),
+    ("runtime.spinkube.dev", "v1alpha1", "Shim", "shims", None),
+    // Whether the kind is there is all that is asked.
+    ("tekton.dev", "v1", "TaskRun", "taskruns", Some(1)),
+    ("externaldata.gatekeeper.sh", "v1beta1", "Provider", "providers", None),
+    (ADMISSION, "v1", "ValidatingWebhookConfiguration", "validatingwebhookconfigurations", None),
+    ("apps", "v1", "DaemonSet", "daemonsets", None),
+    (ADMISSION, "v1", "ValidatingAdmissionPolicy", "validatingadmissionpolicies", None),
+    (
+        ADMISSION,
+        "v1",
+        "ValidatingAdmissionPolicyBinding",
+        "validatingadmissionpolicybindings",
+        None,
+    ),
+];
+const ADMISSION: &str = "admissionregistration.k8s.io";
+
 async fn gather(cluster: &Cluster) -> Result<Facts, String> {
     // First, and alone: a cluster that does not answer is waited for once.
     let version = cluster.ask("ask for its version", cluster.client.apiserver_version()).await;
     let version = version.map_err(|failure| causes::chain(&*failure.error))?;
-    let kinds: [(&str, &str, &str, &str, Option<u32>); 9] = [
-        (
-            "apiextensions.k8s.io",
-            "v1",
-            "CustomResourceDefinition",
-            "customresourcedefinitions",
-            None,
-        ),
-        ("apps", "v1", "Deployment", "deployments", None),
-        ("", "v1", "Node", "nodes", None),
-        ("runtime.spinkube.dev", "v1alpha1", "Shim", "shims", None),
-        // Whether the kind is there is all that is asked.
-        ("tekton.dev", "v1", "TaskRun", "taskruns", Some(1)),
-        ("externaldata.gatekeeper.sh", "v1beta1", "Provider", "providers", None),
-        (
-            "admissionregistration.k8s.io",
-            "v1",
-            "ValidatingWebhookConfiguration",
-            "validatingwebhookconfigurations",
-            None,
-        ),
-        ("apps", "v1", "DaemonSet", "daemonsets", None),
-        (
-            "admissionregistration.k8s.io",
-            "v1",
-            "ValidatingAdmissionPolicyBinding",
-            "validatingadmissionpolicybindings",
-            None,
-        ),
-    ];
-    let mut answers = Vec::with_capacity(kinds.len());
-    for (group, version, kind, plural, limit) in kinds {
+    let mut answers = Vec::with_capacity(KINDS.len());
+    for (group, version, kind, plural, limit) in KINDS {
         let resource =
             ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
         answers.push(list(cluster, &resource, limit).await);
@@ -129,10 +129,20 @@ async fn gather(cluster: &Cluster) -> Result<Facts, String> {
     for right in rights::RIGHTS {
         rights.push((*right, may(cluster, right).await));
     }
-    let answers: [Asked; 9] =
+    let answers: [Asked; KINDS.len()] =
         answers.try_into().map_err(|_: Vec<Asked>| "an answer is missing".to_owned())?;
-    let [definitions, deployments, nodes, shims, tasks, providers, webhooks, daemon_sets, policies] =
-        answers;
+    let [
+        definitions,
+        deployments,
+        nodes,
+        shims,
+        tasks,
+        providers,
+        webhooks,
+        daemon_sets,
+        policies,
+        bindings,
+    ] = answers;
     let mut facts = Facts {
         version: version.git_version,
         definitions,
@@ -144,12 +154,15 @@ async fn gather(cluster: &Cluster) -> Result<Facts, String> {
         webhooks,
         daemon_sets,
         policies,
+        bindings,
         agent_rights: Vec::new(),
+        agent_interval: None,
         rights,
         now: Timestamp::now(),
     };
     let namespace = agents::ours(&facts).map(|set| text(set, "/metadata/namespace").to_owned());
     if let Some(namespace) = namespace {
+        facts.agent_interval = interval(cluster, &namespace).await;
         for need in agents::NEEDS {
             facts.agent_rights.push((need, may_agents(cluster, &namespace, &need).await));
         }
@@ -185,6 +198,14 @@ async fn may(cluster: &Cluster, right: &rights::Right) -> Option<bool> {
     let api: Api<SelfSubjectAccessReview> = Api::all(cluster.client.clone());
     let answer = cluster.within(api.create(&PostParams::default(), &review)).await.ok()?.ok()?;
     Some(answer.status?.allowed)
+}
+
+/// What the agents' ConfigMap says of it, if it can be had.
+async fn interval(cluster: &Cluster, namespace: &str) -> Option<Duration> {
+    let api: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), namespace);
+    let config = cluster.within(api.get("portolan-agent")).await.ok()?.ok()?;
+    let text = config.data?.remove("agent.toml")?;
+    Some(Config::parse(&text, Path::new("agent.toml")).ok()?.report.interval.0)
 }
 
 async fn may_agents(cluster: &Cluster, namespace: &str, need: &agents::Need) -> Option<bool> {
@@ -244,7 +265,9 @@ pub(super) fn facts() -> Facts {
         webhooks: Asked::Is(vec![]),
         daemon_sets: Asked::Is(vec![]),
         policies: Asked::Is(vec![]),
+        bindings: Asked::Is(vec![]),
         agent_rights: vec![],
+        agent_interval: None,
         rights: vec![],
         now: Timestamp::UNIX_EPOCH,
     }
