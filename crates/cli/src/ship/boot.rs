@@ -221,16 +221,7 @@ pub(super) async fn ourselves(
     let mut console = Console::new(Instant::now(), screens);
     let paths = [dir.join(CONSOLE_OLD), dir.join(CONSOLE)];
     let mut files = Files::open(paths, None, true).context("read the console").map_err(local)?;
-    let machine = {
-        let mut launching = pin!(vmm.launch(launch));
-        loop {
-            tokio::select! {
-                launched = &mut launching => break launched,
-                () = sleep(LOOK) => show(&mut files, &mut console)?,
-            }
-        }
-    };
-    let ended = match machine {
+    let ended = match launched(&vmm, launch, &mut files, &mut console).await {
         Ok(machine) => {
             let ended = watched(&machine, &mut files, &mut console, cancel).await;
             if ended.is_err() {
@@ -239,7 +230,7 @@ pub(super) async fn ourselves(
             }
             ended
         }
-        Err(error) => Err(launch_failure(error, &dir)),
+        Err(failure) => Err(failure),
     };
     show(&mut files, &mut console)?;
     console.finish();
@@ -249,6 +240,41 @@ pub(super) async fn ourselves(
         Kind::Qemu => "QEMU",
     };
     Ok(done(console.booted(vmm, end), ok))
+}
+
+/// Starts a machine and shows what it says meanwhile. A failure, of the showing too, leaves no machine: the launch is
+/// cancelled and waited for, since one that is dropped could leave a machine in the making.
+async fn launched(
+    vmm: &Vmm,
+    launch: Launch<'_>,
+    files: &mut Files,
+    console: &mut Console<'_>,
+) -> Result<Machine, Failure> {
+    let cancel = launch.cancel.child_token();
+    let mut shown = Ok(());
+    let launched = {
+        let mut launching = pin!(vmm.launch(Launch { cancel: &cancel, ..launch }));
+        loop {
+            tokio::select! {
+                launched = &mut launching => break launched,
+                () = sleep(LOOK), if shown.is_ok() => {
+                    shown = show(files, console);
+                    if shown.is_err() {
+                        cancel.cancel();
+                    }
+                }
+            }
+        }
+    };
+    match (launched, shown) {
+        (Ok(machine), Ok(())) => Ok(machine),
+        (Ok(machine), Err(failure)) => {
+            machine.kill().await.context("end the machine").map_err(local)?;
+            Err(failure)
+        }
+        (Err(error), Ok(())) => Err(launch_failure(error, launch.dir)),
+        (Err(_), Err(failure)) => Err(failure),
+    }
 }
 
 /// Waits for the end of a machine. Whoever is told of a failure, such as being asked to stop, has to end it.

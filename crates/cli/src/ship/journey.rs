@@ -132,6 +132,18 @@ async fn travel(
     outcome.await.map_err(|failure| advise(failure, &start.config))
 }
 
+/// Where the images go: where that is said, else to a registry of our own.
+async fn harbour(start: &Start<'_>, site: &Site, screens: &Screens) -> Result<Harbour, Failure> {
+    let given = match start.plan.harbour {
+        plan::Harbour::Given => start.args.to.as_ref().map(Harbour::given),
+        plan::Harbour::Embedded => None,
+    };
+    match given {
+        Some(harbour) => Ok(harbour),
+        None => Harbour::embedded(start.args, site, &start.dir, screens).await,
+    }
+}
+
 /// Everything but the machine.
 async fn to_the_disk(
     start: &Start<'_>,
@@ -141,14 +153,7 @@ async fn to_the_disk(
 ) -> Result<RootDisk, Failure> {
     let Start { args, global, dir, cancel, .. } = start;
     let client = context::client(global)?;
-    let harbour = match start.plan.harbour {
-        plan::Harbour::Given => args.to.as_ref().map(Harbour::given),
-        plan::Harbour::Embedded => None,
-    };
-    let harbour = match harbour {
-        Some(harbour) => harbour,
-        None => Harbour::embedded(args, site, dir, log.screens).await?,
-    };
+    let harbour = harbour(start, site, log.screens).await?;
     let outputs =
         Outputs::new(Reference::Registry(harbour.image.clone())).map_err(Failure::usage)?;
     report.image = outputs.index().to_string();
