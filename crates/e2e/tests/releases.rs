@@ -69,6 +69,17 @@ impl Bench {
         let own = own.filter(|one| one["involvedObject"]["name"] == name);
         Ok(own.filter_map(|one| one["reason"].as_str()).map(str::to_owned).collect())
     }
+
+    /// Events are written after the status that they tell of.
+    fn told(&self, name: &str, reasons: &[&str]) -> Result<()> {
+        wait_for("the events", Duration::from_secs(30), || {
+            let told = self.events(name)?;
+            for reason in reasons {
+                ensure!(told.iter().any(|one| one == reason), "{reason}: {told:?}");
+            }
+            Ok(())
+        })
+    }
 }
 
 fn release(name: &str, spec: Value) -> Value {
@@ -105,10 +116,7 @@ fn a_release_is_ready_when_it_is_signed_and_never_changes_then() -> Result<()> {
         resolved.len() == 5 && resolved.iter().all(|one| one["verifiedBy"][0]["name"] == "release")
     );
     ensure!(ready["status"]["policy"]["name"] == "makers");
-    let told = bench.events("app")?;
-    for word in ["Resolved", "NotVerified", "Verified", "Ready"] {
-        ensure!(told.iter().any(|one| one == word), "{word}: {told:?}");
-    }
+    bench.told("app", &["Resolved", "NotVerified", "Verified", "Ready"])?;
 
     // The tag moves; the Release does not.
     let second = bench.move_tag(&image);
@@ -175,7 +183,7 @@ fn a_tracked_release_follows_its_tag_to_what_is_signed_and_keeps_a_history() -> 
     })?;
     ensure!(moved["status"]["candidate"].is_null());
     ensure!(moved["status"]["history"][0]["digest"] == first, "{}", moved["status"]);
-    ensure!(bench.events("app")?.iter().any(|one| one == "Moved"));
+    bench.told("app", &["Moved"])?;
     Ok(())
 }
 
@@ -282,7 +290,7 @@ fn a_run_that_succeeded_becomes_a_release_of_its_digest() -> Result<()> {
     ensure!(made["spec"]["image"] == format!("{image}@{pinned}"), "{}", made["spec"]);
     let ready = bench.site.reaches("app-1", "Ready", "True", "VerificationNotRequired")?;
     ensure!(ready["status"]["digest"] == pinned);
-    ensure!(bench.events("run-1")?.iter().any(|one| one == "Released"));
+    bench.told("run-1", &["Released"])?;
 
     // Somebody deletes it, and another copy hears of all runs again: of the old one before the new one.
     wait_for("the note on the run", Duration::from_secs(30), || {

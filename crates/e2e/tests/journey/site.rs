@@ -136,7 +136,7 @@ impl Releases {
         reason: &str,
     ) -> Result<Value> {
         let release = ("release.portolan.dev", name);
-        self.namespace.reaches(release, [kind, status, reason], Duration::from_secs(90))
+        self.namespace.reaches(release, [kind, status, reason], Duration::from_secs(180))
     }
 
     /// The words of `portolan release workload` for this machine's platform.
