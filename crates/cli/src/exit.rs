@@ -21,7 +21,8 @@ pub(crate) enum Exit {
     Transport,
     /// Nothing says what the image needs, or no policy speaks of it.
     NoArtifact,
-    /// Somebody asked it to stop, and it cleaned up: what a shell says of Ctrl-C.
+    /// Somebody asked it to stop, by Ctrl-C or SIGTERM, and it cleaned up. One number for both, which a shell says of
+    /// Ctrl-C; who asks twice gets what it says of the second signal.
     Interrupted,
     /// What a step of a build ends with: see `docs/steps.md`.
     Step(u8),

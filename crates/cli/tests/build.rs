@@ -65,6 +65,19 @@ fn plan_of_a_build_alone_plans_a_plain_run_of_it() {
         .collect();
     let expected = ["source", "build-linux-amd64", "build-linux-ppc64le", "assemble-index"];
     assert_eq!(tasks, expected);
+    // Where the controller has a repository for sources, they are stored there.
+    let with = |sources: &str| {
+        let files = ["build", "plan", "-f", file, "-f", &strategy, "-f", &platforms];
+        run(home.path(), &[&files[..], &["--source-repository", sources]].concat())
+    };
+    let stored = with("registry.example/sources").ok();
+    assert!(
+        stored.contains("registry.example/sources:1.0-") && !stored.contains("/app:1.0-src"),
+        "{stored}"
+    );
+    let tagged = with("registry.example/sources:1");
+    assert_eq!(tagged.code, 2, "{}", tagged.err);
+    assert!(tagged.err.contains("without a tag"), "{}", tagged.err);
 }
 
 #[test]
@@ -76,6 +89,11 @@ fn a_refused_run_is_the_answer_no_with_every_reason() {
     let json: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     assert_eq!(json["buildRun"], "app-1");
     assert_eq!(json["refusals"][0]["reason"], "ClusterBuildStrategyNotFound");
+    assert!(
+        said.err.contains("only the files are looked at") && said.err.contains("-f"),
+        "{}",
+        said.err
+    );
 }
 
 #[test]

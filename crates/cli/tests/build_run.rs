@@ -5,6 +5,7 @@ mod support;
 
 use std::path::{Path, PathBuf};
 
+use serde_json::{Value, json};
 use support::{Server, run};
 
 fn app(home: &Path, containerfile: &str) -> PathBuf {
@@ -485,15 +486,26 @@ fn a_build_that_takes_longer_than_it_may_ends_and_leaves_nothing() {
     std::fs::create_dir(&temp).unwrap();
     let output = format!("oci:{}:1", home.path().join("out").display());
     let args = ["build", "run", "--engine", "local", "--platform", "linux/amd64", "--timeout"];
-    let build = |timeout: &str| -> support::Said {
+    let build_as = |timeout: &str, format: &str| -> support::Said {
         let mut command = support::portolan(home.path());
-        command.args(args).args([timeout, "--output", &output, "--dir"]).arg(&dir);
+        command.args(args).args([timeout, "-o", format, "--output", &output, "--dir"]).arg(&dir);
         command.env("TMPDIR", &temp).output().unwrap().into()
     };
-    let said = build("1us");
-    assert_eq!((said.code, said.out.as_str()), (1, ""), "{}", said.err);
+    let build = |timeout: &str| build_as(timeout, "table");
     let told = ["BuildRunTimeout", "a longer --timeout, or 0 for no limit"];
-    assert!(told.iter().all(|told| said.err.contains(told)), "{}", said.err);
+    for format in ["table", "json"] {
+        let said = build_as("1us", format);
+        assert_eq!((said.code, said.out.is_empty()), (1, format == "table"), "{}", said.err);
+        assert!(told.iter().all(|told| said.err.contains(told)), "{}", said.err);
+    }
+    // Programs get the document that they asked for.
+    let status: Value = serde_json::from_str(&build_as("1us", "json").out).unwrap();
+    let condition = &status["conditions"][0];
+    assert_eq!(
+        (&condition["type"], &condition["status"], &condition["reason"]),
+        (&json!("Succeeded"), &json!("False"), &json!("BuildRunTimeout"))
+    );
+    assert!(status["startTime"].is_string() && status["completionTime"].is_string(), "{status}");
     assert_eq!(std::fs::read_dir(&temp).unwrap().count(), 0);
     build("0").ok();
     build("10m").ok();

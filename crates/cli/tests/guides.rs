@@ -5,9 +5,10 @@ mod support;
 
 use std::path::Path;
 
-use support::{Said, portolan};
+use support::{Said, Server, portolan};
 
 const PLATFORMS: &str = include_str!("../../../docs/platforms.md");
+const FIRST_IMAGE: &str = include_str!("../../../docs/first-image.md");
 const README: &str = include_str!("../../../README.md");
 
 /// A command line with what it is said to print.
@@ -99,6 +100,46 @@ fn the_first_two_commands_of_the_readme_succeed_with_nothing_else_set_up() {
     let second = run(commands[1]).json();
     assert_eq!(second["stages"][0]["state"], "unchanged", "{second:#}");
     assert!(Path::new(second["rootdisk"].as_str().unwrap()).is_file(), "{second:#}");
+}
+
+/// What a part of a guide has run by `portolan`, each command in one line.
+fn of_portolan(part: &str) -> Vec<String> {
+    let blocks = part.split("\n```\n").skip(1).step_by(2).map(|block| block.replace("\\\n", " "));
+    let lines: Vec<String> =
+        blocks.flat_map(|b| b.lines().map(str::to_owned).collect::<Vec<_>>()).collect();
+    lines.iter().filter_map(|line| line.strip_prefix("portolan ")).map(str::to_owned).collect()
+}
+
+/// The half without a cluster, as it is written, but for the port, which may be somebody else's here.
+#[test]
+fn an_empty_laptop_gets_its_first_image_as_the_guide_says() {
+    let (_, laptop) = FIRST_IMAGE.split_once("## An empty laptop\n").expect("its part");
+    let (laptop, _) = laptop.split_once("## An empty cluster\n").expect("its end");
+    let home = tempfile::tempdir().unwrap();
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+    std::os::unix::fs::symlink(examples, home.path().join("examples")).unwrap();
+    let server = Server::start(home.path(), &home.path().join("registry"), &[]);
+    let run = |command: &str| -> Said {
+        let command = command.replace("127.0.0.1:5000", &server.address);
+        let mut portolan = portolan(home.path());
+        portolan.args(command.split_whitespace()).current_dir(home.path());
+        let said: Said = portolan.output().expect("portolan runs").into();
+        assert_eq!(said.code, 0, "{command}: {}", said.err);
+        said
+    };
+    let commands = of_portolan(laptop);
+    // A server that goes on is the one above.
+    let (served, commands): (Vec<_>, Vec<_>) =
+        commands.iter().partition(|command| command.ends_with('&'));
+    assert_eq!(served, ["registry serve --listen 127.0.0.1:5000 --root ./registry &"]);
+    assert_eq!(commands.len(), 3, "{commands:?}");
+    let shown: Vec<String> = commands.iter().map(|command| run(command).out).collect();
+    for platform in ["linux/amd64", "linux/arm64"] {
+        assert!(shown[1].contains(platform), "{}", shown[1]);
+    }
+    let digest =
+        |image: &str| run(&format!("image inspect {image} -o json")).json()["digest"].take();
+    assert_eq!(digest("oci:hello:1"), digest("127.0.0.1:5000/hello:1"));
 }
 
 #[test]

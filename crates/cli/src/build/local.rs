@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use portolan_api::build::{Build, BuildSpec, SourceStatus};
 use portolan_api::k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use portolan_api::reason::outcome;
 use portolan_build::assemble::Recipe;
 use portolan_build::engine::{self, EngineError, Origin, Outcome, Own, Request};
 use portolan_build::names::Outputs;
@@ -26,7 +27,7 @@ use crate::cli::Global;
 use crate::cluster::Cluster;
 use crate::context;
 use crate::exit::{Exit, Failure};
-use crate::format;
+use crate::format::{self, Format};
 
 pub(super) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
     // From the first moment on: what is cloned is left as little as what is built.
@@ -57,17 +58,26 @@ async fn to_its_end(args: &Args, global: &Global) -> Result<Exit, Failure> {
         false => of_flags(args)?,
     };
     tell_unused(args, &spec, &asked);
+    let began = now();
     let work = carry_out(args, global, &spec, asked);
     // As in a cluster, 0 is for ever.
     match spec.timeout.map(Duration::from).filter(|limit| !limit.is_zero()) {
         None => work.await,
-        Some(limit) => tokio::time::timeout(limit, work).await.unwrap_or_else(|_| {
-            let error = anyhow::anyhow!(
-                "BuildRunTimeout: it was not built within {limit:?}; give a longer --timeout, or 0 for no limit"
-            );
-            Err(Failure::new(Exit::No, error))
-        }),
+        Some(limit) => tokio::time::timeout(limit, work)
+            .await
+            .unwrap_or_else(|_| out_of_time(args.format, limit, began)),
     }
+}
+
+/// Programs get the status that a cluster would show; people are told in words.
+fn out_of_time(format: Format, limit: Duration, began: Time) -> Result<Exit, Failure> {
+    let why =
+        format!("it was not built within {limit:?}; give a longer --timeout, or 0 for no limit");
+    let error = anyhow::anyhow!("{}: {why}", outcome::TIMEOUT);
+    if format != Format::Table {
+        format.print(&engine::out_of_time(began, now(), why), |_| String::new())?;
+    }
+    Err(Failure::new(Exit::No, error))
 }
 
 /// What was said to no effect. A cluster would have a use for it.

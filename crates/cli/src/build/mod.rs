@@ -44,19 +44,20 @@ pub(crate) enum Command {
 pub(crate) fn run(command: Command, global: &Global) -> Result<Exit, Failure> {
     match command {
         Command::Create(args) => context::wait(create::run(args)),
-        Command::Run(args) => {
-            let ended = context::work(run::run(args, global));
-            // Given up, by somebody or because its time was over.
-            if let Ok(Exit::Interrupted) | Err(_) = ended {
-                local::tidy_up();
-            }
-            ended
-        }
+        Command::Run(args) => tidied(context::work(run::run(args, global))),
         Command::Plan(args) => plan::run(&args),
-        Command::Upload(args) => context::work(upload::run(args, global)),
+        Command::Upload(args) => tidied(context::work(upload::run(args, global))),
         Command::List(args) => context::wait(list::run(args)),
         Command::Logs(args) => context::wait(logs::run(args, global)),
         Command::Cancel(args) => context::wait(cancel::run(args)),
         Command::Delete(args) => context::wait(delete::run(args)),
     }
+}
+
+/// Given up, by somebody or because its time was over: what was still being written goes.
+fn tidied(ended: Result<Exit, Failure>) -> Result<Exit, Failure> {
+    if let Ok(Exit::Interrupted) | Err(_) = ended {
+        local::tidy_up();
+    }
+    ended
 }

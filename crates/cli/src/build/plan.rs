@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_api::ResourceExt as _;
+use portolan_api::reason::Reason;
 use portolan_build::plan::{self, Objects, Plan, Refusal, Settings, Work};
 use portolan_build::{request, tekton};
+use portolan_core::{Reference, RegistryReference};
 use serde_json::{Value, json};
 
 use super::files;
@@ -16,7 +18,8 @@ use crate::format::{self, Format};
 #[command(
     after_help = "Example:\n  portolan build plan -f build.yaml -f platforms.yaml -f strategy.yaml -o yaml\n\n\
     The files hold the Build, its BuildRun, the strategy, the ImagePlatformClass and its ImagePlatforms, in any\n\
-    order. Without a BuildRun a plain run of every Build is planned. Exit code 1: at least one run is refused."
+    order; nothing else is looked at. Without a BuildRun a plain run of every Build is planned. What the controller was\n\
+    told by --source-repository and --service-account is to be said here, too. Exit code 1: at least one run is refused."
 )]
 pub(crate) struct Args {
     /// A file of resources, or - for stdin (repeatable)
@@ -28,9 +31,22 @@ pub(crate) struct Args {
     /// Who runs pods of BuildRuns that name nobody; the controller takes `pipeline` or `default`
     #[arg(long, value_name = "NAME")]
     service_account: Option<String>,
+    /// Where the controller stores sources, as its own --source-repository says; beside the image otherwise
+    #[arg(long, value_name = "REPOSITORY", value_parser = repository)]
+    source_repository: Option<RegistryReference>,
     /// How to print the plan
     #[arg(short = 'o', long, value_enum, default_value_t = Format::Yaml)]
     format: Format,
+}
+
+/// A repository of a registry, and nothing in it.
+fn repository(text: &str) -> Result<RegistryReference, &'static str> {
+    match text.parse() {
+        Ok(Reference::Registry(found)) if found.tag.is_none() && found.digest.is_none() => {
+            Ok(found)
+        }
+        _ => Err("it is no repository; write registry.example/sources, without a tag"),
+    }
 }
 
 /// The image of this very version.
@@ -107,6 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
     let settings = Settings {
         step_image: args.step_image.clone(),
         service_account: args.service_account.clone(),
+        source_repository: args.source_repository.clone(),
         ..settings()
     };
     let planned: Vec<Planned> = runs
@@ -117,8 +134,26 @@ pub(crate) fn run(args: &Args) -> Result<Exit, Failure> {
         })
         .collect();
     print(&planned, args.format)?;
+    tell_missing(&planned);
     let refused = planned.iter().any(|planned| planned.outcome.is_err());
     Ok(if refused { Exit::No } else { Exit::Ok })
+}
+
+/// Unlike a build on this machine, which knows what comes with Portolan, a plan is for a cluster that nobody here knows.
+fn tell_missing(planned: &[Planned]) {
+    const MISSING: [Reason; 4] = [
+        Reason::BuildNotFound,
+        Reason::BuildStrategyNotFound,
+        Reason::ClusterBuildStrategyNotFound,
+        Reason::ImagePlatformClassNotFound,
+    ];
+    let mut refusals = planned.iter().filter_map(|planned| planned.outcome.as_ref().err());
+    if refusals.any(|all| all.iter().any(|refusal| MISSING.contains(&refusal.reason))) {
+        format::tell(
+            "note: only the files are looked at; give what is missing by -f, too (what comes with Portolan is \
+             printed by: portolan install --components build)",
+        );
+    }
 }
 
 fn print(planned: &[Planned], format: Format) -> Result<(), Failure> {

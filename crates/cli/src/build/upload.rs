@@ -8,6 +8,7 @@ use kube::api::AttachParams;
 use portolan_api::ResourceExt as _;
 use portolan_api::build::{Build, BuildRun, OciArtifact, Source, SourceKind};
 use portolan_api::k8s_openapi::api::core::v1::Pod;
+use portolan_build::blocking::blocking;
 use portolan_build::request::pods::{self, Upload};
 use portolan_build::request::progress::{self, Outcome};
 use portolan_build::request::{self, BuildWishes};
@@ -17,6 +18,7 @@ use portolan_core::{LayoutReference, Reference};
 use portolan_registry::copy::{CopyOptions, copy};
 use portolan_registry::layout::Layout;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio_util::sync::CancellationToken;
 
 use crate::cli::Global;
 use crate::cluster::wishes::{Wished, warn_of_source};
@@ -68,6 +70,26 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
         let error = anyhow::anyhow!("there is no directory {}", args.dir.display());
         return Err(Failure::new(Exit::NotFound, error));
     }
+    // From the first moment on: of a source that is packed for nobody nothing is left.
+    let asked = context::asked_to_end()?;
+    let (cluster, run) = tokio::select! {
+        biased;
+        // What it says of a run that waits for its source comes first.
+        begun = begun(&args, global, &asked) => begun?,
+        () = asked.cancelled() => return Ok(Exit::Interrupted),
+    };
+    match args.follow {
+        true => follow::follow(&cluster, &run, global.progress, args.format).await,
+        false => Ok(Exit::Ok),
+    }
+}
+
+/// The run, with its source on the way.
+async fn begun(
+    args: &Args,
+    global: &Global,
+    asked: &CancellationToken,
+) -> Result<(Cluster, BuildRun), Failure> {
     let wishes = args.wished.wishes();
     let cluster = Cluster::connect(&args.cluster).await?;
     let build: Build = cluster.get(&cluster.here(), &args.name).await?;
@@ -79,8 +101,8 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
                 .map_err(Failure::usage)?;
             request::upload(&mut run, args.source_local_timeout);
             warn_of_source(sent_to(&build, &run));
-            let run = begin(&cluster, &run, &args).await?;
-            send(&cluster, &run, &staged, &packed).await?;
+            let run = begin(&cluster, &run, args).await?;
+            send((&cluster, &run), (&staged, &packed), asked).await?;
             run
         }
         (Some(image), _) => {
@@ -94,19 +116,16 @@ pub(crate) async fn run(args: Args, global: &Global) -> Result<Exit, Failure> {
             let bundled = request::build(Some(build), Some(&name), &wishes);
             let mut run = request::embedded_run(&bundled.map_err(Failure::usage)?);
             run.spec.service_account.clone_from(&args.sa_name);
-            begin(&cluster, &run, &args).await?
+            begin(&cluster, &run, args).await?
         }
         (None, Some(image)) => {
             let image: Reference = image.parse().map_err(Failure::usage)?;
             push(&packed, &staged, &image, global).await?;
             let run = request::run(&build, None, &wishes, args.sa_name.as_deref());
-            begin(&cluster, &run.map_err(Failure::usage)?, &args).await?
+            begin(&cluster, &run.map_err(Failure::usage)?, args).await?
         }
     };
-    match args.follow {
-        true => follow::follow(&cluster, &run, global.progress, args.format).await,
-        false => Ok(Exit::Ok),
-    }
+    Ok((cluster, run))
 }
 
 /// The artifact that a Build takes its source from.
@@ -172,7 +191,7 @@ async fn pack(dir: &Path) -> Result<(Workshop, Packed), Failure> {
     let layout = Layout::create(staged.path());
     let layout = layout.map_err(|error| context::classed(error.class(), error))?;
     let dir = dir.to_owned();
-    let packed = tokio::task::spawn_blocking(move || source::pack_upload(&dir, &layout)).await;
+    let packed = blocking(move |halt| source::pack_upload_until(&dir, &layout, halt)).await;
     let packed = packed.context("the source cannot be packed").map_err(Failure::usage)?;
     let packed = packed.map_err(|error| context::classed(error.class(), error))?;
     for name in &packed.skipped {
@@ -203,13 +222,11 @@ async fn push(
 
 /// Waits for the pod, and sends it the source.
 async fn send(
-    cluster: &Cluster,
-    run: &BuildRun,
-    staged: &Workshop,
-    packed: &Packed,
+    (cluster, run): (&Cluster, &BuildRun),
+    (staged, packed): (&Workshop, &Packed),
+    asked: &CancellationToken,
 ) -> Result<(), Failure> {
     let name = run.name_any();
-    let asked = context::asked_to_end()?;
     tokio::select! {
         sent = async {
             let (pod, container) = waiting_pod(cluster, &name).await?;

@@ -175,11 +175,12 @@ fn label(text: &str) -> Result<String, String> {
     }
 }
 
-/// Says that all who may pull the image may read its source.
+/// Says that all who may pull the image may read its source, as far as a client can know: the controller may have been
+/// given a repository for sources.
 pub(crate) fn warn_of_source(place: Option<String>) {
     if let Some(place) = place {
         format::tell(&format!(
-            "warning: the source is stored as {place}; who may pull the image may read it, .git included"
+            "warning: the source is stored as {place}, unless the controller has a repository for sources; who may pull the image may read it, .git included"
         ));
     }
 }
