@@ -107,40 +107,86 @@ fn shipped_strategies_platforms_and_classes_are_taken_by_the_cluster() -> Result
     testbed.kubectl(&["delete", "-f", &platforms]).map(drop)
 }
 
-/// A strategy that pushes by itself, a copy of `from`, and tells nobody what. Where arm64 is asked for,
-/// `foreign` says what is pushed, if anything.
-fn pushing(from: &str) -> Value {
-    let script = "platform=linux/amd64; test -z \"$0\" || platform=$1; test \"$platform\" = nothing || \
-                  exec portolan image copy \"$2\" \"$3\" --platform \"$platform\"";
-    json!({
-        "apiVersion": "shipwright.io/v1beta1", "kind": "BuildStrategy", "metadata": {"name": "pushing"},
-        "spec": {
-            "parameters": [
-                {"name": "SHP_IMAGE_PLATFORM", "description": "the platform", "default": ""},
-                {"name": "foreign", "description": "what is pushed for arm64"},
-            ],
-            "steps": [{
-                "name": "push", "image": step_image(), "command": ["sh", "-c", script],
-                "args": ["$(params.SHP_IMAGE_PLATFORM)", "$(params.foreign)", from, "$(params.shp-output-image)"],
-                "env": [{"name": "PORTOLAN_REGISTRIES", "value": "/settings/registries.toml"}],
-                "volumeMounts": [{"name": "settings", "mountPath": "/settings", "readOnly": true}],
-            }],
-            "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
-        },
-    })
+/// Strategies that push by themselves, a copy of `from`: `pushing` tells nobody what; `telling` leaves the digest, as most
+/// of upstream's do, in a file that is root's. Where arm64 is asked for, `foreign` says what is pushed, if anything.
+fn strategies(from: &str) -> [Value; 2] {
+    let platform =
+        "platform=linux/amd64; test -z \"$0\" || platform=$1; test \"$platform\" = nothing || ";
+    let copy = "portolan image copy \"$2\" \"$3\" --platform \"$platform\"";
+    let tell = "portolan image resolve \"$2\" --platform \"$platform\" > \"$4\"";
+    let strategy = |name: &str, script: String, more: &[&str], step: Value| {
+        let mut args = vec!["$(params.SHP_IMAGE_PLATFORM)", "$(params.foreign)", from];
+        args.push("$(params.shp-output-image)");
+        args.extend(more);
+        let mut strategy = json!({
+            "apiVersion": "shipwright.io/v1beta1", "kind": "BuildStrategy", "metadata": {"name": name},
+            "spec": {
+                "parameters": [
+                    {"name": "SHP_IMAGE_PLATFORM", "description": "the platform", "default": ""},
+                    {"name": "foreign", "description": "what is pushed for arm64"},
+                ],
+                "steps": [{
+                    "name": "push", "image": step_image(), "command": ["sh", "-c", script], "args": args,
+                    "env": [{"name": "PORTOLAN_REGISTRIES", "value": "/settings/registries.toml"}],
+                    "volumeMounts": [{"name": "settings", "mountPath": "/settings", "readOnly": true}],
+                }],
+                "volumes": [{"name": "settings", "configMap": {"name": "settings"}}],
+            },
+        });
+        strategy["spec"]["steps"][0]["securityContext"] = step;
+        strategy
+    };
+    let root = json!({"runAsUser": 0, "runAsGroup": 0});
+    let result = ["$(results.shp-image-digest.path)"];
+    [
+        strategy("pushing", format!("{platform}exec {copy}"), &[], Value::Null),
+        strategy("telling", format!("{platform}{{ {copy} && {tell}; }}"), &result, root),
+    ]
 }
 
-#[test]
-fn what_a_strategy_pushes_by_itself_is_found_and_has_to_be_what_was_asked_for() -> Result<()> {
-    let works = Works::new("pushes")?;
+/// A site with both, and what they push from, as we write it.
+fn pushed_by_strategies(prefix: &str) -> Result<(Works, String)> {
+    let works = Works::new(prefix)?;
     let [from, hello] = works.image("hello");
     ours(&["image", "copy", &hello_reference(), &hello]);
-    works.site.apply(pushing(&from))?;
+    for strategy in strategies(&from) {
+        works.site.apply(strategy)?;
+    }
     let plain = format!("[host.\"{}\"]\nplain_http = true\n", Testbed::get().registry.cluster);
     works.site.apply(json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"},
         "data": {"registries.toml": plain},
     }))?;
+    Ok((works, hello))
+}
+
+/// Root wrote the result before us; what came of the image by our step is what Tekton tells.
+#[test]
+fn the_digest_that_a_strategy_leaves_is_read_and_told_anew() -> Result<()> {
+    let (works, hello) = pushed_by_strategies("tells")?;
+    let [image, loopback] = works.image("app");
+    let create = works.create("app", "telling", &image);
+    let more = ["--strategy-kind", "BuildStrategy", "--param-value", "foreign=linux/arm64"];
+    works.ok(&[&create[..], &more, &["--label", "example=told"]].concat())?;
+    works.site.apply(json!({
+        "apiVersion": "shipwright.io/v1beta1", "kind": "BuildRun", "metadata": {"name": "app"},
+        "spec": {"build": {"name": "app"}},
+    }))?;
+    let done = works.site.reaches("app", "True", "Succeeded", PATIENCE);
+    let output = done.with_context(|| works.told())?["status"]["output"].take();
+    let children = children(&loopback);
+    let rows = output["platforms"].as_array().context("rows")?;
+    assert_eq!((rows.len(), children.len()), (2, 2), "{output}");
+    for (row, (platform, digest)) in rows.iter().zip(&children) {
+        assert_eq!(row["digest"], json!(digest), "{row}");
+        assert_ne!(*digest, resolved(&hello, platform), "it has a label now");
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_strategy_pushes_by_itself_is_found_and_has_to_be_what_was_asked_for() -> Result<()> {
+    let (works, hello) = pushed_by_strategies("pushes")?;
     for (name, foreign) in [("app", "linux/arm64"), ("wrong", "linux/riscv64"), ("none", "nothing")]
     {
         let [image, _] = works.image(name);

@@ -120,8 +120,15 @@ impl Works {
         std::fs::write(&file, found.to_string())?;
         let strategy = deploy("strategies/portolan.yaml");
         let platforms = self.dir.path().join("platforms.json");
-        let resources = "imageplatforms,imageplatformclasses";
-        std::fs::write(&platforms, Testbed::get().kubectl(&["get", resources, "-o", "json"])?)?;
+        // Those of other tests come and go.
+        let of_ours = [
+            format!("imageplatformclass/{}", self.class),
+            format!("imageplatform/{}-amd64", self.class),
+            format!("imageplatform/{}-arm64", self.class),
+        ];
+        let mut get = vec!["get", "-o", "json"];
+        get.extend(of_ours.iter().map(String::as_str));
+        std::fs::write(&platforms, Testbed::get().kubectl(&get)?)?;
         let mut command = portolan();
         command.args(["build", "run", "--engine", "local", "-o", "json"]).args(more);
         for file in [&file, &strategy, &platforms] {
@@ -147,6 +154,7 @@ impl Works {
 impl Drop for Works {
     fn drop(&mut self) {
         for (kind, name) in [
+            ("clusterbuildstrategy", self.class.clone()),
             ("imageplatformclass", self.class.clone()),
             ("imageplatform", format!("{}-amd64", self.class)),
             ("imageplatform", format!("{}-arm64", self.class)),
