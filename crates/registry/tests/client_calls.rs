@@ -14,7 +14,9 @@ use bytes::Bytes;
 use client_support::*;
 use portolan_core::{Descriptor, Digest, Index, Manifest, Tag, Target, media_type};
 use portolan_registry::ErrorClass;
-use portolan_registry::client::{BytesSource, CredentialStore, Failure, Remote, Upload};
+use portolan_registry::client::{
+    BytesSource, CredentialStore, Failure, ReferrersIn, Remote, Upload,
+};
 
 // ---- answers and repetition
 
@@ -819,6 +821,42 @@ async fn a_web_page_is_no_referrers_api_and_trouble_is_not_an_empty_list() {
     .await;
     let error = anonymous(&broken).referrers(&subject().digest, None).await.unwrap_err();
     assert_eq!(error.class(), ErrorClass::Denied);
+}
+
+/// Some registries send who asks for referrers to a web site of theirs. That says nothing of what is
+/// attached, until somebody who knows the registry says where its lists are.
+#[tokio::test]
+async fn a_registry_that_sends_referrers_elsewhere_is_asked_by_tag_where_the_settings_say_so() {
+    let limited = serve(|_| reply(429, &[], "")).await;
+    let page = serve(|_| reply(200, &[("content-type", "text/html")], "<html>")).await;
+    for elsewhere in [limited, page] {
+        let to = format!("http://{}/search", elsewhere.host.as_str());
+        let state = Arc::new(Mutex::new(Store { says_subject: true, ..Store::default() }));
+        let shared = Arc::clone(&state);
+        let registry = serve(move |seen| match seen.path.contains("/referrers/") {
+            true => reply(303, &[("location", &to)], ""),
+            false => store(&shared, seen),
+        })
+        .await;
+        let error = anonymous(&registry).referrers(&subject().digest, None).await.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Transport, "{error}");
+        assert!(error.to_string().contains("set `referrers = \"tag\"` for this host"), "{error}");
+        assert!(anonymous(&registry).referring(&subject().digest, 9).await.is_err());
+
+        let mut by_tag = quick();
+        by_tag.host_mut(&registry.host).referrers = ReferrersIn::Tag;
+        let by_tag = remote(&registry, by_tag, CredentialStore::anonymous());
+        let asked = elsewhere.seen().len();
+        assert!(by_tag.referrers(&subject().digest, None).await.unwrap().is_empty());
+        // It says that it has listed it, and it is listed where it is looked for all the same.
+        let one = push(&by_tag, &referrer("application/vnd.a", "one")).await;
+        let found = by_tag.referrers(&subject().digest, Some("application/vnd.a")).await.unwrap();
+        assert_eq!(found.iter().map(|entry| entry.digest).collect::<Vec<_>>(), [one]);
+        assert_eq!(by_tag.referring(&subject().digest, 9).await.unwrap(), [one].into());
+        by_tag.delete_manifest(&one).await.unwrap();
+        assert!(list(&state).is_empty());
+        assert_eq!(elsewhere.seen().len(), asked, "the API is never asked");
+    }
 }
 
 /// Who gave a page has the API: what is missing then is trouble, and no old list under the tag counts.

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use portolan_core::terminal::plays;
 use serde::Deserialize;
 
 /// More of a message than fits a terminal line or two helps no one.
@@ -68,18 +69,12 @@ impl ErrorBody {
     }
 }
 
-/// Strips what could move a terminal's cursor and what nobody reads to the end.
+/// Strips what could move a terminal's cursor, what nobody sees, and what nobody reads to the end.
 fn clean(text: impl AsRef<str>) -> Option<String> {
-    let safe =
-        |c: &char| !c.is_control() && !('\u{200b}'..='\u{200f}').contains(c) && !is_direction(*c);
+    let safe = |c: &char| !plays(*c) && !('\u{200b}'..='\u{200d}').contains(c);
     let text: String = text.as_ref().chars().filter(safe).take(MAX_SHOWN).collect();
     let text = text.trim().to_owned();
     (!text.is_empty()).then_some(text)
-}
-
-/// Characters that reorder the text around them, with which a message could disguise itself.
-fn is_direction(c: char) -> bool {
-    ('\u{202a}'..='\u{202e}').contains(&c) || ('\u{2066}'..='\u{2069}').contains(&c)
 }
 
 impl fmt::Display for ErrorBody {

@@ -171,6 +171,21 @@ pub(super) fn skip(bytes: &mut Bytes, known: &mut u64) {
     bytes.advance(here);
 }
 
+/// The same call for what comes after `received` bytes, of the content that the validator is of.
+pub(super) fn of_the_rest<'a>(call: Call<'a>, received: u64, validator: Option<&str>) -> Call<'a> {
+    let call = call.header(RANGE, &format!("bytes={received}-"));
+    match validator {
+        Some(validator) => call.header(IF_RANGE, validator),
+        None => call,
+    }
+}
+
+/// Whether the rest may be asked for after a failure: it may pass, or the body ended early.
+pub(super) fn may_go_on(failure: &Failure, received: u64, cuts: u32) -> bool {
+    let short = matches!(failure, Failure::Size { more: false, .. }) && received > 0;
+    (failure.is_transient() || short) && cuts < MAX_CUTS
+}
+
 impl Download {
     async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
         loop {
@@ -254,10 +269,7 @@ impl Download {
         let mut call =
             Call::new(Method::GET, url, Access::Pull).header(ACCEPT_ENCODING, "identity");
         if self.received > 0 {
-            call = call.header(RANGE, &format!("bytes={}-", self.received));
-            if let Some(etag) = &self.etag {
-                call = call.header(IF_RANGE, etag);
-            }
+            call = of_the_rest(call, self.received, self.etag.as_deref());
         }
         let response = self.shared.attempt(endpoint, &call).await?;
         let response = judge(response, endpoint, limits).await?;
@@ -284,8 +296,7 @@ impl Download {
             self.counted_at = self.received;
             self.retries = None;
         }
-        let short = matches!(failure, Failure::Size { more: false, .. }) && self.received > 0;
-        let repeat = (failure.is_transient() || short) && self.cuts < MAX_CUTS;
+        let repeat = may_go_on(&failure, self.received, self.cuts);
         let limits: &Limits = &self.shared.settings.host(&self.sources[0].host).limits;
         let retries = self.retries.get_or_insert_with(|| Retries::new(limits));
         if repeat && retries.wait(&failure).await {

@@ -5,21 +5,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use ::http::Method;
-use ::http::header::{ACCEPT_ENCODING, IF_RANGE, RANGE};
+use ::http::header::ACCEPT_ENCODING;
 use bytes::Bytes;
 use reqwest::Response;
 use url::Url;
 
-use super::download::{piece, skip};
+use super::download::{may_go_on, of_the_rest, piece, skip};
 use super::error::Failure;
 use super::http::{Access, Call, Endpoint, authority, header, judge};
 use super::retry::Retries;
 use super::settings::Limits;
 use super::{Client, Shared};
 use crate::headers::{LocationError, is_strong_etag, parse_content_range};
-
-/// A connection that breaks more often than this is not worth going on with.
-const MAX_CUTS: u32 = 100;
 
 /// A file as it comes.
 pub struct FileDownload {
@@ -137,10 +134,7 @@ impl FileDownload {
             .header(ACCEPT_ENCODING, "identity");
         let resuming = self.received > 0 && (self.pinned || self.validator.is_some());
         if resuming {
-            call = call.header(RANGE, &format!("bytes={}-", self.received));
-            if let Some(validator) = &self.validator {
-                call = call.header(IF_RANGE, validator);
-            }
+            call = of_the_rest(call, self.received, self.validator.as_deref());
         }
         let response = self.shared.follow(&self.endpoint, &call, None).await?;
         let response = judge(response, &self.endpoint, limits).await?;
@@ -161,9 +155,7 @@ impl FileDownload {
     /// After a failure: waits for the next attempt, or gives up.
     async fn cut(&mut self, failure: Failure) -> Result<(), Failure> {
         self.cuts += 1;
-        let short = matches!(failure, Failure::Size { more: false, .. }) && self.received > 0;
-        let repeat = (failure.is_transient() || short) && self.cuts < MAX_CUTS;
-        if repeat && self.retries.wait(&failure).await {
+        if may_go_on(&failure, self.received, self.cuts) && self.retries.wait(&failure).await {
             return Ok(());
         }
         Err(failure.after_attempts(self.retries.attempts()))

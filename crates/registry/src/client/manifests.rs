@@ -101,7 +101,7 @@ impl Remote {
         if let Some(subject) = document.subject() {
             let listed =
                 answer.header("oci-subject").and_then(|text| text.trim().parse::<Digest>().ok());
-            if listed != Some(subject.digest) {
+            if listed != Some(subject.digest) || self.lists_by_tag(&self.upstream) {
                 let mut entry = descriptor.clone();
                 entry.artifact_type = document.artifact_type().map(str::to_owned);
                 entry.annotations = document.annotations().clone();

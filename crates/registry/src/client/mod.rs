@@ -18,6 +18,7 @@ mod blobs;
 mod credentials;
 mod download;
 mod error;
+mod failure;
 mod fallback;
 mod file;
 mod http;
@@ -57,7 +58,8 @@ pub use retry::jitter;
 pub use room::Room;
 pub use secret::Secret;
 pub use settings::{
-    ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, Settings, SettingsError,
+    ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, ReferrersIn, Settings,
+    SettingsError,
 };
 pub use source::{BlobSource, BytesSource, FileSource, RemoteSource, SourceStream};
 pub use step::Step;

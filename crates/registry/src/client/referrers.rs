@@ -11,6 +11,7 @@ use super::Remote;
 use super::error::{ClientError, Failure};
 use super::http::{Access, Answer, Call, Endpoint};
 use super::pages::{Pages, pass_over_list};
+use super::settings::ReferrersIn;
 use super::step::Step;
 use crate::ErrorClass;
 use crate::headers::{self, filter_applied};
@@ -28,7 +29,7 @@ impl Remote {
     ///
     /// Who asks decides by what is not there: nothing attached is nothing needed. So only a 404 says
     /// that there is no API, as the protocol has it; a success that is no list (a gateway's page) is
-    /// an error.
+    /// an error. For a registry that answers otherwise the settings can say so ([`ReferrersIn::Tag`]).
     ///
     /// # How safe writing the list under a tag is
     ///
@@ -100,6 +101,11 @@ impl Remote {
         }
     }
 
+    /// Whether somebody said that the registry has its lists under tags alone.
+    pub(super) fn lists_by_tag(&self, endpoint: &Endpoint) -> bool {
+        self.shared.settings.host(&endpoint.host).referrers == ReferrersIn::Tag
+    }
+
     /// None where there is no such API. No page is asked for when there are more than `limit` already.
     async fn referrers_by_api(
         &self,
@@ -108,6 +114,9 @@ impl Remote {
         artifact_type: Option<&str>,
         limit: usize,
     ) -> Result<Option<Vec<Descriptor>>, Failure> {
+        if self.lists_by_tag(endpoint) {
+            return Ok(None);
+        }
         let mut found = Vec::new();
         let mut first = endpoint.url(&format!("referrers/{subject}"));
         if let Some(wanted) = artifact_type {
@@ -230,6 +239,9 @@ impl Remote {
     /// the tag. Taking off never makes a list, and what was deleted belongs on none. An error would
     /// only come too late, when the manifest is gone and cannot be deleted again.
     pub(super) async fn has_referrers_api(&self, subject: &Digest) -> Result<bool, ClientError> {
+        if self.lists_by_tag(&self.upstream) {
+            return Ok(false);
+        }
         let step = Step::ListReferrers(*subject);
         let url = self.upstream.url(&format!("referrers/{subject}"));
         let call = Call::new(Method::GET, url, Access::Pull).header(ACCEPT, media_type::OCI_INDEX);

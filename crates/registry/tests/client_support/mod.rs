@@ -12,6 +12,7 @@ use axum::extract::Request;
 use axum::response::Response;
 use bytes::Bytes;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+pub(crate) use portolan_core::causes::chain;
 use portolan_core::{Descriptor, Host, Manifest, Repository, Target, media_type};
 use portolan_registry::client::{Client, CredentialStore, Remote, Settings};
 use tokio::net::TcpListener;
@@ -246,16 +247,4 @@ pub(crate) fn manifest() -> Vec<u8> {
 /// The answer that carries it.
 pub(crate) fn manifest_reply() -> Response {
     reply(200, &[("content-type", media_type::OCI_MANIFEST)], manifest())
-}
-
-/// The text of an error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }

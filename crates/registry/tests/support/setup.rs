@@ -1,11 +1,11 @@
 //! A client with short deadlines, and a copy into a layout that already holds something.
 
-use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use portolan_core::Reference;
+pub use portolan_core::causes::chain;
 use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, CredentialStore, Settings};
 use portolan_registry::copy::{CopyError, CopyOptions, CopyReport, copy};
@@ -42,18 +42,6 @@ pub async fn plain_copy(from: &Reference, to: &Reference) -> Result<CopyReport, 
 /// `oci:DIR:tag`.
 pub fn in_layout(dir: &Path, tag: &str) -> Reference {
     format!("oci:{}:{tag}", dir.display()).parse().unwrap()
-}
-
-/// The whole text of an error: each cause once, outermost first.
-pub fn chain(error: &CopyError) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
 }
 
 /// A layout that holds an older image under `v1`.

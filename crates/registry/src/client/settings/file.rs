@@ -7,7 +7,10 @@ use std::time::Duration;
 use portolan_core::{Host, Repository};
 use serde::Deserialize;
 
-use super::{ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, Settings, SettingsError};
+use super::{
+    ClientCertificate, HostSettings, Limits, Mirror, MirrorPull, ReferrersIn, Settings,
+    SettingsError,
+};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +46,8 @@ struct HostSection {
     #[serde(default)]
     mirror: Vec<MirrorSection>,
     upload_chunk_bytes: Option<ChunkBytes>,
+    #[serde(default)]
+    referrers: ReferrersIn,
     connect_timeout: Option<Span>,
     stall_timeout: Option<Span>,
     request_timeout: Option<Span>,
@@ -256,6 +261,7 @@ impl HostSection {
             mirrors: mirrors.collect(),
             limits: limits.over(base),
             upload_chunk_bytes: self.upload_chunk_bytes.map(|n| n.0),
+            referrers: self.referrers,
         })
     }
 }
@@ -290,6 +296,7 @@ mod tests {
             connect_timeout = 3
             max_concurrency = 2
             upload_chunk_bytes = 1048576
+            referrers = "tag"
 
             [host."docker.io"]
             [[host."docker.io".mirror]]
@@ -311,11 +318,13 @@ mod tests {
         assert_eq!(own.limits.stall_timeout, Duration::from_secs(5));
         assert_eq!((own.limits.retries, own.limits.max_concurrency), (2, 2));
         assert_eq!(own.upload_chunk_bytes, Some(1024 * 1024));
+        assert_eq!(own.referrers, ReferrersIn::Tag);
         // The official alias finds the same section.
         let hub = settings.host(&host("index.docker.io"));
         assert_eq!(hub.mirrors.len(), 2);
         assert_eq!(hub.mirrors[0].prefix.as_ref().unwrap().as_str(), "hub");
         assert_eq!(hub.mirrors[0].pull, MirrorPull::Digest);
+        assert_eq!(hub.referrers, ReferrersIn::Api);
         assert!(hub.mirrors[1].discovery && !hub.mirrors[0].discovery);
         assert_eq!(settings.host(&host("other.example")).limits.retries, 2);
     }
@@ -352,6 +361,7 @@ mod tests {
             ("[defaults]\nconnect_timeout = 0\n", "line 2"),
             ("[[host.\"a.example\".mirror]]\nhost = \"m\"\npull = \"some\"\n", "line 3"),
             ("[host.\"a.example\"]\nupload_chunk_bytes = 1\n", "line 2"),
+            ("[host.\"a.example\"]\nreferrers = \"none\"\n", "line 2"),
             ("[host.\"a.example\"\n", "line 1"),
             ("[host.\"a.example\"]\nclient_cert = \"x\"\n", "client_cert and client_key"),
             (

@@ -44,6 +44,20 @@ pub struct HostSettings {
     /// Upload larger blobs in pieces of this size, for registries behind a proxy that bounds
     /// request bodies. Not set: one request per blob.
     pub upload_chunk_bytes: Option<u64>,
+    /// Where lists of referrers are.
+    pub referrers: ReferrersIn,
+}
+
+/// Where a registry has its lists of referrers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReferrersIn {
+    /// The referrers API; under tags where a 404 says that there is none.
+    #[default]
+    Api,
+    /// Under tags alone, for a registry that answers by something else than a 404: the API is never
+    /// asked.
+    Tag,
 }
 
 /// A certificate and its key, both PEM.

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, DurableError};
@@ -90,13 +90,11 @@ pub fn parse<C: Configuration>(text: &str, path: &Path) -> Result<C, ConfigError
 pub struct Span(pub Duration);
 
 #[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "a time is whole seconds, or a text such as \"500ms\", \"30s\", \"2m\" or \"1h\", at most a week"
-)]
+#[serde(untagged)]
 enum SecondsOrText {
     Seconds(u64),
     Text(String),
+    Neither(IgnoredAny),
 }
 
 impl Span {
@@ -116,6 +114,7 @@ impl TryFrom<SecondsOrText> for Span {
         match value {
             SecondsOrText::Seconds(seconds) => bounded(Some(Duration::from_secs(seconds))),
             SecondsOrText::Text(text) => text.parse(),
+            SecondsOrText::Neither(_) => Err(NO_TIME),
         }
     }
 }
@@ -200,6 +199,11 @@ mod tests {
         for bad in ["-1", "\"\"", "\"s\"", "\"1d\"", "\"-1s\"", "\"99999h\"", "99999999999", "1.5"]
         {
             assert_eq!(milliseconds(bad), None, "{bad}");
+        }
+        for bad in ["1.5", "\"\"", "true", "[1]", "{a = 1}"] {
+            let error = toml::from_str::<Told>(&format!("every = {bad}")).unwrap_err();
+            let told = error.to_string();
+            assert!(told.contains(NO_TIME) && told.contains("line 1"), "{told}");
         }
     }
 }

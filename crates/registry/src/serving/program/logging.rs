@@ -1,5 +1,6 @@
 //! Logs on stderr, as text or as one JSON object to a line.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 
 use serde_json::{Map, Value};
@@ -69,6 +70,7 @@ pub fn start_logging_as(
                 LogFormat::Text => lines.init(),
                 LogFormat::Json => lines.event_format(Json).init(),
             }
+            tell_panics(format);
             return Ok(());
         }
     };
@@ -77,7 +79,27 @@ pub fn start_logging_as(
         LogFormat::Text => lines.init(),
         LogFormat::Json => lines.event_format(Json).init(),
     }
+    tell_panics(format);
     Ok(())
+}
+
+/// Where each line of the log is an object, so is what a panic says, also of one that is caught. What
+/// the filter leaves out is still told, as ever.
+fn tell_panics(format: LogFormat) {
+    if format == LogFormat::Text {
+        return;
+    }
+    let as_ever = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !tracing::enabled!(tracing::Level::ERROR) {
+            return as_ever(panic);
+        }
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let trace = Backtrace::capture();
+        let trace = (trace.status() == BacktraceStatus::Captured).then(|| trace.to_string());
+        let message = panic.payload_as_str().unwrap_or("it says nothing");
+        tracing::error!(place, trace, "panicked: {message}");
+    }));
 }
 
 fn filter(program: &'static str, wanted: String) -> Result<EnvFilter, FilterError> {
@@ -167,6 +189,30 @@ mod tests {
         }
     }
 
+    /// The one line that is logged, in JSON.
+    fn line_of(run: impl FnOnce()) -> Value {
+        let kept = Kept::default();
+        let writer = kept.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .event_format(Json)
+            .with_writer(move || writer.clone())
+            .finish();
+        tracing::subscriber::with_default(subscriber, run);
+        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn a_panic_is_a_line_as_any_other() {
+        tell_panics(LogFormat::Json);
+        let line = line_of(|| {
+            std::panic::catch_unwind(|| panic!("in \"two\"\nlines")).unwrap_err();
+        });
+        assert_eq!(line["message"], "panicked: in \"two\"\nlines");
+        assert!(line["place"].as_str().unwrap().contains("logging.rs"), "{line}");
+    }
+
     #[test]
     fn what_is_no_filter_is_said_with_one_that_is() {
         let error = filter("portolan_agent", "portolan_agent=loud".to_owned()).unwrap_err();
@@ -176,19 +222,10 @@ mod tests {
 
     #[test]
     fn a_line_is_one_object_whatever_the_fields_say() {
-        let kept = Kept::default();
-        let writer = kept.clone();
-        let subscriber = tracing_subscriber::fmt()
-            .event_format(Json)
-            .with_writer(move || writer.clone())
-            .finish();
-        tracing::subscriber::with_default(subscriber, || {
+        let line = line_of(|| {
             let id = "web-1";
             tracing::warn!(instance_id = %id, bytes = 7_u64, odd = "a\"\nb", "no \"disk\"");
         });
-        let text = String::from_utf8(kept.0.lock().unwrap().clone()).unwrap();
-        assert_eq!(text.lines().count(), 1, "{text}");
-        let line: Value = serde_json::from_str(&text).unwrap();
         assert_eq!(line["level"], "warn");
         assert_eq!(line["message"], "no \"disk\"");
         assert_eq!((&line["instance_id"], &line["bytes"]), (&"web-1".into(), &7.into()));
