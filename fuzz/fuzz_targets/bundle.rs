@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use portolan_core::{Descriptor, Digest, media_type};
 use portolan_verify::authority::{Accepted, Judgement};
 use portolan_verify::evidence::Content;
-use portolan_verify::sigstore::{KeylessAuthority, TrustedRoot};
+use portolan_verify::sigstore::{KeylessAuthority, KeylessOptions, TrustedRoot};
 use portolan_verify::subject::Subject;
 
 const PUBLIC: &[u8] = include_bytes!("../../fixtures/sigstore/public-good.json");
@@ -22,7 +22,8 @@ const LOGIN: &str = "https://github.com/login/oauth";
 
 /// What was recorded of Sigstore's own instances: whom it is by, of what it speaks, what it says.
 struct Recorded {
-    authority: KeylessAuthority,
+    /// One that asks for all there is, and those that ask for less.
+    authorities: [KeylessAuthority; 3],
     subject: Subject,
     accepted: Accepted,
 }
@@ -30,10 +31,11 @@ struct Recorded {
 impl Recorded {
     fn new(root: &[u8], (who, by): (&str, &str), digest: Digest, bundle: &'static [u8]) -> Self {
         let root = TrustedRoot::from_json(root).expect("a root");
-        let authority = sigstore::keyless(who, by, root);
+        let options = [KeylessOptions::default(), sigstore::TIMESTAMPS, sigstore::LENIENT];
+        let authorities = options.map(|options| sigstore::keyless(who, by, root.clone(), options));
         let subject = sigstore::subject(Descriptor::new(media_type::OCI_INDEX, digest, 1));
-        match sigstore::judge(&authority, &subject, Content::Bundle(bundle.into())) {
-            Judgement::Accepted(accepted) => Self { authority, subject, accepted },
+        match sigstore::judge(&authorities[0], &subject, Content::Bundle(bundle.into())) {
+            Judgement::Accepted(accepted) => Self { authorities, subject, accepted },
             Judgement::Refused(refusal) => panic!("it was recorded: {refusal}"),
         }
     }
@@ -55,13 +57,13 @@ static RECORDED: LazyLock<[Recorded; 3]> = LazyLock::new(|| {
 fuzz_target!(|bytes: &[u8]| {
     let content = Content::Bundle(bytes.to_vec().into());
     sigstore::is_refused(&content);
-    for Recorded { authority, subject, accepted } in RECORDED.iter() {
-        if let Judgement::Accepted(found) = sigstore::judge(authority, subject, content.clone()) {
+    for Recorded { authorities, subject, accepted } in RECORDED.iter() {
+        for authority in authorities {
+            let judged = sigstore::judge(authority, subject, content.clone());
+            let Judgement::Accepted(found) = judged else { continue };
             assert_eq!(found.claim, accepted.claim, "it was never signed");
-            assert_eq!(
-                (found.signer, found.issuer),
-                (accepted.signer.clone(), accepted.issuer.clone())
-            );
+            let who = (accepted.signer.clone(), accepted.issuer.clone());
+            assert_eq!((found.signer, found.issuer), who);
         }
     }
 });

@@ -151,6 +151,20 @@ fn exit_codes_tell_what_kind_of_no_it_is() {
     assert_eq!(run(home, &["verify", "image", "127.0.0.1:1/app:1", "--key", &key]).code, 5);
 }
 
+/// Nobody said no.
+#[test]
+fn a_policy_that_had_no_time_to_decide_cannot_tell() {
+    let bench = Bench::new();
+    let policy = bench.home.path().join("slow.rego");
+    let slow = "package portolan\ndigits := [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]\n\
+        decision := {\"allow\": true} if {\n  count(input.subjects) > 0\n  \
+        count([1 | digits[a]; digits[b]; digits[c]; digits[d]; digits[e]; digits[f]; digits[g]; digits[h]; digits[i]]) > 0\n}\n";
+    std::fs::write(&policy, slow).unwrap();
+    let said = bench.with_key("release.pub", &["--policy", policy.to_str().unwrap()]);
+    assert_eq!((said.code, said.out.as_str()), (3, ""), "{}", said.err);
+    assert!(said.err.contains("the policy broke down"), "{}", said.err);
+}
+
 #[test]
 fn platforms_of_a_pod_are_printed_for_people_and_programs() {
     let home = tempfile::tempdir().unwrap();

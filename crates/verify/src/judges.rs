@@ -6,10 +6,15 @@ use std::sync::{Arc, LazyLock};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
-/// Those of this process.
-pub(crate) static JUDGES: LazyLock<Judges> = LazyLock::new(|| {
+/// Those of this process who read and judge evidence.
+pub(crate) static JUDGES: LazyLock<Judges> = LazyLock::new(of_processors);
+/// Those who evaluate policies in Rego, which may take a second each: apart, so that nobody whose
+/// evidence is only to be judged waits for them.
+pub(crate) static RULERS: LazyLock<Judges> = LazyLock::new(of_processors);
+
+fn of_processors() -> Judges {
     Judges::new(std::thread::available_parallelism().map_or(1, NonZeroUsize::get))
-});
+}
 
 /// Places to work at.
 pub(crate) struct Judges(Arc<Semaphore>);

@@ -6,7 +6,7 @@ use portolan_registry::images::{self, Place};
 
 use crate::collect::{CollectError, Limits, Sought, collect};
 use crate::decision::{self, Answer, Examined, Question, SubjectAnswer, Undecided};
-use crate::judges::JUDGES;
+use crate::judges::RULERS;
 use crate::subject::Subject;
 use crate::subjects::{self, FindSubjectsError, Subjects};
 
@@ -22,6 +22,9 @@ pub enum VerifyError {
     /// It is not known what is attached to it.
     #[error(transparent)]
     Collect(#[from] CollectError),
+    /// A policy in Rego did not decide.
+    #[error(transparent)]
+    Undecided(#[from] Undecided),
 }
 
 impl VerifyError {
@@ -30,6 +33,16 @@ impl VerifyError {
         match self {
             Self::Subjects(error) => error.class(),
             Self::Collect(error) => error.class(),
+            Self::Undecided(_) => ErrorClass::Local,
+        }
+    }
+}
+
+impl From<UnansweredError> for VerifyError {
+    fn from(error: UnansweredError) -> Self {
+        match error {
+            UnansweredError::Collect(error) => error.into(),
+            UnansweredError::Undecided(why) => why.into(),
         }
     }
 }
@@ -55,8 +68,7 @@ impl UnansweredError {
     }
 }
 
-/// Answers `question` about the image at `place`. A tag is asked for once. A policy in Rego that does
-/// not decide is a no, with a code of its own: who asks is a person, and sees that nobody decided.
+/// Answers `question` about the image at `place`. A tag is asked for once.
 pub async fn verify(
     place: &Place,
     question: &Question<'_>,
@@ -68,15 +80,10 @@ pub async fn verify(
         Ok(image) => image,
         Err(refusal) => return Ok(decision::not_found(question, &refusal)),
     };
-    match verify_subjects(place, question, &image, limits).await {
-        Ok(answer) => Ok(answer),
-        Err(UnansweredError::Collect(error)) => Err(error.into()),
-        Err(UnansweredError::Undecided(why)) => Ok(decision::undecided(question, &image, &why)),
-    }
+    Ok(verify_subjects(place, question, &image, limits).await?)
 }
 
-/// The same where it is known already what has to be signed, for programs: a policy in Rego that had
-/// no time is no no that they might keep.
+/// The same where it is known already what has to be signed.
 pub async fn verify_subjects(
     place: &Place,
     question: &Question<'_>,
@@ -87,7 +94,7 @@ pub async fn verify_subjects(
     let looks: Vec<_> =
         needed.into_iter().map(|subject| look(place, question, subject, limits)).collect();
     let subjects = stream::iter(looks).buffered(SUBJECTS_AT_ONCE).try_collect().await?;
-    Ok(conclude(question, image, subjects).await?)
+    Ok(conclude(question, image, subjects, |_| ()).await?)
 }
 
 async fn look(
@@ -103,11 +110,13 @@ async fn look(
 }
 
 /// The answer over all subjects. A policy in Rego may take its time, which is not that of who only
-/// waits, and begins when it has a processor.
+/// waits, and begins when it has a processor. Once begun it goes on to its end, which `undecided` is
+/// told where it is none, also where nobody waits for it any more.
 pub(crate) async fn conclude(
     question: &Question<'_>,
     image: &Subjects,
     subjects: Vec<SubjectAnswer>,
+    undecided: impl FnOnce(&Undecided) + Send + 'static,
 ) -> Result<Answer, Undecided> {
     if question.rule.rego.is_none() {
         return decision::try_combine(question, image, subjects);
@@ -115,11 +124,11 @@ pub(crate) async fn conclude(
     let Question { reference, namespace, rule, wanted, now } = *question;
     let (reference, namespace) = (reference.clone(), namespace.map(str::to_owned));
     let (rule, wanted, whole) = (rule.clone(), wanted.clone(), image.clone());
-    let decided = JUDGES.work(move || {
+    let decided = RULERS.work(move || {
         let namespace = namespace.as_deref();
         let question =
             Question { reference: &reference, namespace, rule: &rule, wanted: &wanted, now };
-        decision::try_combine(&question, &whole, subjects)
+        decision::try_combine(&question, &whole, subjects).inspect_err(undecided)
     });
     decided.await.unwrap_or_else(|error| Err(Undecided::Failed(error.to_string())))
 }

@@ -195,7 +195,7 @@ fn the_log_must_hold_this_very_signature() {
     let payload = Payload::new(digest, "a/b").to_vec();
     let signature = alice.key.sign(&payload).unwrap();
     let bare = simple(&payload, &signature, &[(CERTIFICATE, alice.pem())]);
-    assert_eq!(refused(judge(&lenient, &image, bare)).code, RefusalCode::NotLogged);
+    assert_eq!(refused(judge(&lenient, &image, bare)).code, RefusalCode::NotTimestamped);
 }
 
 #[test]

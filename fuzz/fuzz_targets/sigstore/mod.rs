@@ -21,15 +21,26 @@ static AUTHORITIES: LazyLock<Vec<Box<dyn Authority>>> = LazyLock::new(|| {
     vec![
         Box::new(KeyAuthority::new(keys(), LogPolicy::Ignore)),
         Box::new(KeyAuthority::new(keys(), LogPolicy::Require(root()))),
-        Box::new(keyless("a", "b", root())),
+        Box::new(keyless("a", "b", root(), KeylessOptions::default())),
+        Box::new(keyless("a", "b", root(), TIMESTAMPS)),
+        Box::new(keyless("a", "b", root(), LENIENT)),
     ]
 });
 
+/// `log: timestamp`.
+pub const TIMESTAMPS: KeylessOptions = KeylessOptions { require_log: false, require_sct: true };
+/// `sct: ignored` beside it: the least that a policy can ask for.
+pub const LENIENT: KeylessOptions = KeylessOptions { require_log: false, require_sct: false };
+
 /// Trust in one identity.
-pub fn keyless(who: &str, by: &str, root: TrustedRoot) -> KeylessAuthority {
+pub fn keyless(
+    who: &str,
+    by: &str,
+    root: TrustedRoot,
+    options: KeylessOptions,
+) -> KeylessAuthority {
     let exact = |text: &str| Match::Exact(text.to_owned());
-    KeylessAuthority::new(exact(who), exact(by), root, KeylessOptions::default())
-        .expect("plain names")
+    KeylessAuthority::new(exact(who), exact(by), root, options).expect("plain names")
 }
 
 pub fn image() -> Subject {

@@ -11,12 +11,12 @@ use portolan_verify::collect::Limits;
 use portolan_verify::decision::{self, Answer, Question, Verdict};
 use portolan_verify::policy::{IndexPolicy, Rule};
 use portolan_verify::rego::{MAX_REGO, RegoPolicy};
-use portolan_verify::verify::{VerifyError, verify};
+use portolan_verify::verify::verify;
 
 use super::signers::SignerArgs;
-use super::{in_file, load_policy, read, table, this_host};
+use super::{failure, in_file, load_policy, read, table, this_host};
 use crate::cli::Global;
-use crate::context::{self, classed};
+use crate::context;
 use crate::exit::{Exit, Failure};
 use crate::format::{self, Format};
 
@@ -155,8 +155,4 @@ fn tell(args: &Args, answer: &Answer) -> Result<Exit, Failure> {
         Verdict::Refused => Exit::No,
         Verdict::NoPolicy => Exit::NoArtifact,
     })
-}
-
-fn failure(error: VerifyError) -> Failure {
-    classed(error.class(), error)
 }

@@ -6,9 +6,10 @@ use portolan_core::Platform;
 use portolan_host::Host;
 use portolan_registry::durable;
 use portolan_verify::policy::{self, LoadPolicyError, Policy};
+use portolan_verify::verify::VerifyError;
 
 use crate::cli::Global;
-use crate::context::{self, root_failure};
+use crate::context::{self, classed, root_failure};
 use crate::exit::{Exit, Failure};
 
 pub(crate) mod image;
@@ -48,6 +49,14 @@ pub(crate) fn policy_failure(error: LoadPolicyError) -> Failure {
     match error {
         LoadPolicyError::NotFound { .. } => Failure::new(Exit::NotFound, error),
         LoadPolicyError::Read { .. } | LoadPolicyError::Content { .. } => Failure::usage(error),
+    }
+}
+
+/// An image that has no answer: it was not reached, or its policy did not decide.
+fn failure(error: VerifyError) -> Failure {
+    match error {
+        VerifyError::Undecided(_) => Failure::new(Exit::CannotTell, error),
+        VerifyError::Subjects(_) | VerifyError::Collect(_) => classed(error.class(), error),
     }
 }
 

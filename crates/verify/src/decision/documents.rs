@@ -201,6 +201,12 @@ pub fn findings_in_sbom(rule: &SbomRule, sbom: &Value) -> Result<Vec<Finding>, &
         }
         Ok(findings)
     } else if text(sbom, "bomFormat") == "CycloneDX" {
+        // What all of it is about: it has a licence, too, and may have parts.
+        match &sbom["metadata"]["component"] {
+            Value::Null => {}
+            own @ Value::Object(_) => component(rule, own, MAX_DEPTH, &mut findings)?,
+            _ => return Err("what it is about is no component"),
+        }
         components(rule, sbom, MAX_DEPTH, &mut findings)?;
         Ok(findings)
     } else {
@@ -218,16 +224,26 @@ fn components(
         return Err("its components lie too deep inside each other");
     }
     for one in objects(of, "components").ok_or("it has no list of components")? {
-        let licenses = list(one, "licenses").flat_map(|license| {
-            let inner = &license["license"];
-            [text(inner, "id"), text(inner, "name"), text(license, "expression")]
-        });
-        part(rule, text(one, "name"), text(one, "version"), licenses, findings);
-        if one.get("components").is_some() {
-            components(rule, one, depth - 1, findings)?;
-        }
+        component(rule, one, depth, findings)?;
     }
     Ok(())
+}
+
+fn component(
+    rule: &SbomRule,
+    one: &Value,
+    depth: usize,
+    findings: &mut Vec<Finding>,
+) -> Result<(), &'static str> {
+    let licenses = list(one, "licenses").flat_map(|license| {
+        let inner = &license["license"];
+        [text(inner, "id"), text(inner, "name"), text(license, "expression")]
+    });
+    part(rule, text(one, "name"), text(one, "version"), licenses, findings);
+    match one.get("components") {
+        Some(_) => components(rule, one, depth - 1, findings),
+        None => Ok(()),
+    }
 }
 
 /// A licence is found as a word of an expression: `MIT OR GPL-3.0-only` has two.

@@ -260,7 +260,7 @@ pub fn not_found(question: &Question<'_>, refusal: &PlatformNotFound) -> Answer 
 }
 
 /// The answer where a policy did not decide, for who asks once.
-pub(crate) fn undecided(question: &Question<'_>, image: &Subjects, why: &Undecided) -> Answer {
+fn undecided(question: &Question<'_>, image: &Subjects, why: &Undecided) -> Answer {
     let reason = Reason::new(ReasonCode::PolicyBroken, why.to_string());
     let digest = Some(image.top().digest);
     Answer { digest, ..empty(question, Verdict::Refused, vec![reason]) }

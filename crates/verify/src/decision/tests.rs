@@ -2,10 +2,11 @@ use std::sync::Arc;
 
 use portolan_core::{Descriptor, Digest, Platform, media_type};
 use proptest::prelude::*;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::authority::{Authority, Refusal, RefusalCode};
-use crate::policy::{NamedSigner, Threshold};
+use crate::policy::{NamedSigner, Package, SbomRule, Threshold};
 
 /// Nobody is asked here: what they say is given.
 #[derive(Debug)]
@@ -198,4 +199,32 @@ fn what_nobody_examined_does_not_pass() {
         assert_eq!(decide(&question, &image, &[]).verdict, Verdict::Refused);
     }
     assert!(Subjects::of(Some(subject(0)), Vec::new()).is_none(), "no image, no question");
+}
+
+#[test]
+fn what_a_list_of_cyclonedx_is_about_is_one_of_its_parts() {
+    let rule = SbomRule {
+        licenses: vec!["gpl-3.0-only".to_owned()],
+        packages: vec![Package { name: "log4j-core".to_owned(), version: None }],
+        allow_unsigned: false,
+    };
+    let found = |about: Value| {
+        let bom =
+            json!({"bomFormat": "CycloneDX", "metadata": {"component": about}, "components": []});
+        findings_in_sbom(&rule, &bom).map(|found| found.into_iter().map(|one| one.0).collect())
+    };
+    let gpl = json!([{"license": {"id": "GPL-3.0-only"}}]);
+    let log4j = json!({"name": "log4j-core", "version": "2"});
+    for (about, told) in [
+        (json!(null), Vec::new()),
+        (json!({"name": "app"}), Vec::new()),
+        (log4j.clone(), vec!["log4j-core 2".to_owned()]),
+        (json!({"name": "app", "licenses": gpl}), vec!["app under gpl-3.0-only".to_owned()]),
+        (json!({"name": "app", "components": [log4j]}), vec!["log4j-core 2".to_owned()]),
+    ] {
+        assert_eq!(found(about.clone()), Ok(told), "{about}");
+    }
+    for wrong in [json!("app"), json!([]), json!({"name": "app", "components": "none"})] {
+        assert!(found(wrong.clone()).is_err(), "{wrong}");
+    }
 }

@@ -20,13 +20,14 @@ use super::metrics::{Metrics, Outcome, Selected};
 use super::question::{Asked, Ground, Machines, Told};
 use super::readers::{Asker, Reader};
 use super::trouble::{Code, Trouble};
+use super::turns::Turns;
 use super::watch::{InForce, Watched};
 use crate::collect::Limits;
-use crate::decision::{self, Question, SubjectAnswer};
+use crate::decision::{self, Answer, Question, SubjectAnswer, Undecided};
 use crate::pod;
 use crate::policy::{PlatformDefault, Rule};
 use crate::subject::Subject;
-use crate::subjects::{Contents, Wanted};
+use crate::subjects::{Contents, Subjects, Wanted};
 use crate::verify::conclude;
 
 /// Images of one request that are looked at at once, and subjects of one image: each may take one of
@@ -55,6 +56,7 @@ pub(super) struct Engine {
     pub(super) host: Platform,
     pub(super) limits: Limits,
     pub(super) metrics: Arc<Metrics>,
+    pub(super) turns: Turns,
 }
 
 /// A repository, by its name and where it is.
@@ -175,9 +177,28 @@ impl Engine {
         // No longer than any of what it is made of.
         until = told.iter().map(|one| one.until).fold(until, Instant::min);
         let subjects = told.into_iter().map(|one| one.value).collect();
-        let answer = conclude(question, &image, subjects).await;
-        let answer = Box::new(answer.map_err(|why| Trouble::of_deciding(&why))?);
+        let answer = Box::new(self.concluded(&spot, question, &image, subjects, ground).await?);
         Ok(Told::Answer { answer, media_type, kept: Some((until, ground.clone())) })
+    }
+
+    /// The answer over all subjects. Policies in Rego have so many places as there are processors: an
+    /// image for which one takes all its time must not have them all.
+    async fn concluded(
+        &self,
+        spot: &Spot,
+        question: &Question<'_>,
+        image: &Subjects,
+        subjects: Vec<SubjectAnswer>,
+        ground: &Ground,
+    ) -> Result<Answer, Trouble> {
+        let undecided = |why: Undecided| Trouble::of_deciding(&why);
+        if question.rule.rego.is_none() {
+            return conclude(question, image, subjects, |_| ()).await.map_err(undecided);
+        }
+        let key = ImageKey { repository: Arc::clone(&spot.kept), digest: image.top().digest };
+        let turn = self.turns.take((key, ground.generation)).await.map_err(undecided)?;
+        let note = move |why: &Undecided| turn.note(why);
+        conclude(question, image, subjects, note).await.map_err(undecided)
     }
 
     /// In whose names to ask: of who asks, then the operator's.

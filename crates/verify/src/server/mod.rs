@@ -51,6 +51,7 @@ mod ruling;
 mod run;
 mod running;
 mod trouble;
+mod turns;
 mod watch;
 mod work;
 

@@ -32,6 +32,7 @@ use super::handles::{Shares, TooFewHandles, share};
 use super::http::{App, admission_router, health_router, provider_router};
 use super::metrics::Metrics;
 use super::running::Running;
+use super::turns::Turns;
 use super::watch::{WatchError, Watched};
 use super::work::{Sockets, Work};
 use crate::collect;
@@ -251,6 +252,7 @@ fn app(
             ..collect::Limits::default()
         },
         metrics: Arc::clone(&metrics),
+        turns: Turns::new(),
     };
     Ok(Arc::new(App {
         engine,

@@ -112,7 +112,7 @@ fn logged(
     let result = result.map_err(|error| match error {
         // That it is good was seen before: what the library does not take is the hash.
         Error::SignatureInvalid(_) => other_hash(key),
-        error => from_sigstore(&error),
+        error => from_sigstore(&error, true),
     })?;
     if !result.tlog_verified() {
         return Err(refusal(RefusalCode::NotLogged, "no transparency log holds it"));

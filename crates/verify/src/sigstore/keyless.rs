@@ -129,7 +129,7 @@ impl KeylessAuthority {
         }
         let verifier = self.root.verifier();
         let result = verifier.verify(signed.artifact(subject), &bundle, &self.policy());
-        let result = result.map_err(|error| from_sigstore(&error))?;
+        let result = result.map_err(|error| from_sigstore(&error, self.options.require_log))?;
         // The policy asks for all of this; if it ever did not, nothing may count.
         let proven = result.certificate_verified()
             && (result.sct_verified() || !self.options.require_sct)

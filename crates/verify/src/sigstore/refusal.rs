@@ -1,5 +1,6 @@
 //! From what goes wrong to why evidence does not count.
 
+use portolan_core::terminal::plays;
 use sigstore_verify::{CertificateError, Error, bundle};
 
 use crate::authority::{Refusal, RefusalCode};
@@ -11,8 +12,7 @@ const MAX_MESSAGE: usize = 600;
 pub(super) fn refusal(code: RefusalCode, message: impl AsRef<str>) -> Refusal {
     let mut plain = String::new();
     for c in message.as_ref().chars().take(MAX_MESSAGE) {
-        let turns = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || turns {
+        if plays(c) {
             plain.extend(c.escape_unicode());
         } else {
             plain.push(c);
@@ -25,8 +25,9 @@ pub(super) fn malformed(message: impl AsRef<str>) -> Refusal {
     refusal(RefusalCode::Malformed, message)
 }
 
-/// What the Sigstore library said, in our words for programs and its words for people.
-pub(super) fn from_sigstore(error: &Error) -> Refusal {
+/// What the Sigstore library said, in our words for programs and its words for people. Where no log is
+/// asked for, nothing but a timestamp could have proven the time.
+pub(super) fn from_sigstore(error: &Error, log_is_asked_for: bool) -> Refusal {
     let code = match error {
         Error::IdentityMismatch { .. } | Error::IssuerMismatch { .. } => RefusalCode::OtherSigner,
         Error::SignatureInvalid(_) => RefusalCode::BadSignature,
@@ -49,6 +50,9 @@ pub(super) fn from_sigstore(error: &Error) -> Refusal {
         Error::TransparencyLog(_) => RefusalCode::NotLogged,
         Error::Timestamp(_) => RefusalCode::NotTimestamped,
         Error::Bundle(inner) => match inner {
+            bundle::Error::MissingSigningTimeEvidence if !log_is_asked_for => {
+                RefusalCode::NotTimestamped
+            }
             bundle::Error::MissingInclusionPromise(_)
             | bundle::Error::MissingInclusionProof(_)
             | bundle::Error::MissingSigningTimeEvidence => RefusalCode::NotLogged,

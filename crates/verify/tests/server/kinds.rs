@@ -2,9 +2,10 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
 use portolan_core::Descriptor;
 use portolan_registry::images::Place;
-use portolan_verify::cosign;
+use portolan_verify::cosign::{self, Payload};
 use portolan_verify::evidence::Content;
 use portolan_verify::notation::{COSE, JWS};
 use portolan_verify::sigstore::BUNDLE;
@@ -13,11 +14,17 @@ use serde_json::{Value, json};
 use crate::harness::{ADMISSION, Bench, SHORT, V1, V2, Verifier, until};
 use crate::mint::{Family, Key, Shape, Shapes};
 use crate::sigstore::attach::{attach, plain};
-use crate::sigstore::fulcio::{Fulcio, layer, sealed};
-use crate::sigstore::{Log, NOON, b64, root_json};
+use crate::sigstore::fulcio::{Fulcio, Identity, layer, sealed};
+use crate::sigstore::{Log, NOON, b64, root_json, simple};
 use crate::support::setup;
 use crate::token::Token;
 
+const ALICE: &str = "alice@example.com";
+const ISSUER: &str = "https://accounts.example.com";
+/// The first of January 2025 is the one day of the certificates; before it and after it.
+const IN_TIME: &str = "20250101120000Z";
+const TOO_EARLY: &str = "20241231120000Z";
+const TOO_LATE: &str = "20250103120000Z";
 const NOTATION: &str = "application/vnd.cncf.notary.signature";
 
 fn policy(signer: &str) -> String {
@@ -66,8 +73,8 @@ async fn an_identity_counts_in_both_forms() {
             "{{keyless: {{identity: {{exact: {who}}}, issuer: {{regex: \"https://.*\"}}, trustedRoot: root.json}}}}"
         ))
     };
-    bench.write("policy.yaml", &signer("alice@example.com"));
-    let alice = fulcio.certify("alice@example.com", "https://accounts.example.com", Some(&ct_log));
+    bench.write("policy.yaml", &signer(ALICE));
+    let alice = fulcio.certify(ALICE, ISSUER, Some(&ct_log));
     let (top, child) = (bench.image.top.clone(), bench.child("amd64"));
     // The index in the form of cosign 3, the image in that of cosign 2.
     let bundle = serde_json::to_vec(&sealed(&alice, &top.digest, &log, NOON)).unwrap();
@@ -83,44 +90,84 @@ async fn an_identity_counts_in_both_forms() {
     let tag = cosign::tag(&child.digest, "sig").to_string();
     attach(&place(&bench), &child, "", (described, payload), Some(&tag)).await;
     let (said, yes) = says(&bench, &verifier).await;
-    assert!(yes && said.to_string().contains("alice@example.com"), "{said}");
+    assert!(yes && said.to_string().contains(ALICE), "{said}");
     // Somebody else of the same authority is nobody.
     bench.write("policy.yaml", &signer("mallory@example.com"));
     refused_soon(&bench, &verifier).await;
 }
 
+/// An authority of timestamps.
+struct Clock {
+    key: Key,
+    chain: Vec<Vec<u8>>,
+}
+
+impl Clock {
+    fn new() -> Self {
+        let (root, key) = (Key::p384(), Key::p256());
+        let lasting = |shape: Shape| shape.valid("2020-01-01T00:00:00Z", "2049-01-01T00:00:00Z");
+        let top = lasting(Shape::authority("clock root"));
+        let leaf = lasting(Shape::clock("clock")).issue(&key, &top.subject, &root);
+        Self { chain: vec![leaf, top.issue_itself(&root)], key }
+    }
+
+    /// What it says of a signature.
+    fn stamp(&self, signature: &[u8], time: &'static str) -> String {
+        let token = Token { time, ..Token::new(&self.key, self.chain.clone()) };
+        b64(response(&token.over(signature)))
+    }
+}
+
+/// Somebody's signature with a timestamp and in no log, as cosign 3 keeps it.
+fn stamped(who: &Identity, of: &Descriptor, (clock, time): (&Clock, &'static str)) -> Vec<u8> {
+    let mut sealed = sealed(who, &of.digest, &Log::new(), NOON);
+    let signature = sealed["dsseEnvelope"]["signatures"][0]["sig"].as_str().unwrap();
+    let stamp = clock.stamp(&STANDARD.decode(signature).unwrap(), time);
+    let material = sealed["verificationMaterial"].as_object_mut().unwrap();
+    material.remove("tlogEntries");
+    let stamps = json!({"rfc3161Timestamps": [{"signedTimestamp": stamp}]});
+    material.insert("timestampVerificationData".to_owned(), stamps);
+    serde_json::to_vec(&sealed).unwrap()
+}
+
+/// The same as cosign 2 keeps it.
+fn stamped_layer(
+    who: &Identity,
+    of: &Descriptor,
+    (clock, time): (&Clock, &'static str),
+) -> (Descriptor, Bytes) {
+    let payload = Payload::new(&of.digest, "registry.example/app").to_vec();
+    let signature = who.key.sign(&payload).unwrap();
+    let stamp = json!({"SignedRFC3161Timestamp": clock.stamp(&signature, time)}).to_string();
+    let more = [(cosign::CERTIFICATE, who.pem()), (cosign::TIMESTAMP, stamp)];
+    let Content::SimpleSigning { payload, annotations } = simple(&payload, &signature, &more)
+    else {
+        panic!("cosign 2 keeps layers")
+    };
+    (Descriptor { annotations, ..Descriptor::of(cosign::SIMPLE_SIGNING, &payload) }, payload)
+}
+
+/// Writes a root without logs of signatures, and gives the policy that trusts Alice by it.
+fn trusting_alice(bench: &Bench, fulcio: &Fulcio, clock: &Clock) -> impl Fn(&str) -> String {
+    let mut root = root_json(&[&Log::new()], &[fulcio.in_root()], &[&Log::new()]);
+    let listed: Vec<_> = clock.chain.iter().map(|one| json!({"rawBytes": b64(one)})).collect();
+    root["timestampAuthorities"] = json!([{"certChain": {"certificates": listed}}]);
+    bench.write("root.json", &root.to_string());
+    |more| {
+        policy(&format!(
+            "{{keyless: {{identity: {{exact: {ALICE}}}, issuer: {{exact: \"{ISSUER}\"}}, trustedRoot: root.json{more}}}}}"
+        ))
+    }
+}
+
 /// A Sigstore of one's own may have neither log: a timestamp proves when the certificate was good.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_identity_counts_without_logs_where_the_policy_says_so() {
-    let (fulcio, log, ct_log) = (Fulcio::new(), Log::new(), Log::new());
-    let (clock_root, clock) = (Key::p384(), Key::p256());
-    let lasting = |shape: Shape| shape.valid("2020-01-01T00:00:00Z", "2049-01-01T00:00:00Z");
-    let top = lasting(Shape::authority("clock root"));
-    let leaf = lasting(Shape::clock("clock")).issue(&clock, &top.subject, &clock_root);
-    let chain = vec![leaf, top.issue_itself(&clock_root)];
-    let bench = Bench::new();
-    let mut root = root_json(&[&log], &[fulcio.in_root()], &[&ct_log]);
-    let listed: Vec<_> = chain.iter().map(|one| json!({"rawBytes": b64(one)})).collect();
-    root["timestampAuthorities"] = json!([{"certChain": {"certificates": listed}}]);
-    bench.write("root.json", &root.to_string());
-    let signer = |more: &str| {
-        policy(&format!(
-            "{{keyless: {{identity: {{exact: alice@example.com}}, issuer: {{exact: \"https://accounts.example.com\"}}, trustedRoot: root.json{more}}}}}"
-        ))
-    };
-    let alice = fulcio.certify("alice@example.com", "https://accounts.example.com", None);
+    let (fulcio, clock, bench) = (Fulcio::new(), Clock::new(), Bench::new());
+    let signer = trusting_alice(&bench, &fulcio, &clock);
+    let alice = fulcio.certify(ALICE, ISSUER, None);
     for subject in [bench.image.top.clone(), bench.child("amd64")] {
-        let mut sealed = sealed(&alice, &subject.digest, &log, NOON);
-        let signature = &sealed["dsseEnvelope"]["signatures"][0]["sig"];
-        let signature = STANDARD.decode(signature.as_str().unwrap()).unwrap();
-        // The first of January 2025, the one day of the certificate.
-        let token = Token { time: "20250101120000Z", ..Token::new(&clock, chain.clone()) };
-        let stamp = json!([{"signedTimestamp": b64(response(&token.over(&signature)))}]);
-        let material = sealed["verificationMaterial"].as_object_mut().unwrap();
-        material.remove("tlogEntries");
-        material
-            .insert("timestampVerificationData".to_owned(), json!({"rfc3161Timestamps": stamp}));
-        let bundle = serde_json::to_vec(&sealed).unwrap();
+        let bundle = stamped(&alice, &subject, (&clock, IN_TIME));
         attach(&place(&bench), &subject, BUNDLE, plain(BUNDLE, bundle), None).await;
     }
     bench.write("policy.yaml", &signer(", log: timestamp, sct: ignored"));
@@ -137,6 +184,37 @@ async fn an_identity_counts_without_logs_where_the_policy_says_so() {
         verifier.generation(generation).await;
         let (said, yes) = says(&bench, &verifier).await;
         assert!(!yes && said.to_string().contains(why), "{more}: {said}");
+    }
+}
+
+/// A certificate is good for minutes, and the key may be anybody's after that.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_timestamp_counts_in_both_forms_and_only_in_the_life_of_the_certificate() {
+    for (as_layer, time, expected) in [
+        (true, IN_TIME, None),
+        (true, TOO_LATE, Some("EXPIRED")),
+        (false, TOO_LATE, Some("EXPIRED")),
+        (true, TOO_EARLY, Some("EXPIRED")),
+        (false, TOO_EARLY, Some("EXPIRED")),
+    ] {
+        let (fulcio, clock, bench) = (Fulcio::new(), Clock::new(), Bench::new());
+        let signer = trusting_alice(&bench, &fulcio, &clock);
+        bench.write("policy.yaml", &signer(", log: timestamp, sct: ignored"));
+        let alice = fulcio.certify(ALICE, ISSUER, None);
+        for subject in [bench.image.top.clone(), bench.child("amd64")] {
+            if as_layer {
+                let layer = stamped_layer(&alice, &subject, (&clock, time));
+                let tag = cosign::tag(&subject.digest, "sig").to_string();
+                attach(&place(&bench), &subject, "", layer, Some(&tag)).await;
+            } else {
+                let bundle = stamped(&alice, &subject, (&clock, time));
+                attach(&place(&bench), &subject, BUNDLE, plain(BUNDLE, bundle), None).await;
+            }
+        }
+        let verifier = bench.start().await;
+        let (said, yes) = says(&bench, &verifier).await;
+        assert_eq!(yes, expected.is_none(), "{as_layer} {time}: {said}");
+        assert!(expected.is_none_or(|why| said.to_string().contains(why)), "{time}: {said}");
     }
 }
 

@@ -24,11 +24,11 @@ use portolan_verify::verify::verify;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::super::{in_file, load_policy, read, this_host};
+use super::super::{failure, in_file, load_policy, read, this_host};
 use crate::cli::Global;
-use crate::context::{self, classed};
+use crate::context;
 use crate::exit::{Exit, Failure};
-use crate::format::{Format, safe, safe_bytes};
+use crate::format::{Format, safe, safe_whole};
 
 /// Rounds of questions; a template that asks by what it was told may need more than one.
 const MAX_ROUNDS: usize = 8;
@@ -227,7 +227,7 @@ async fn answer(verifier: &mut Verifier, keys: &BTreeSet<String>) -> Result<(), 
             Err(error) if matches!(error.class(), ErrorClass::NotFound | ErrorClass::BadInput) => {
                 verifier.known.refused(text, format!("{:#}", anyhow::Error::new(error)));
             }
-            Err(error) => return Err(classed(error.class(), error)),
+            Err(error) => return Err(failure(error)),
         }
     }
     Ok(())
@@ -245,7 +245,7 @@ fn table(tried: &Tried) -> String {
         let verdict = if one.violations.is_empty() { "admitted" } else { "denied" };
         let by = one.constraint.as_deref().map(|name| format!(" by {}", safe(name)));
         text += &format!("{}: {verdict}{}\n", safe(&one.object), by.unwrap_or_default());
-        text.extend(one.violations.iter().map(|why| format!("  {}\n", safe_bytes(why.as_bytes()))));
+        text.extend(one.violations.iter().map(|why| format!("  {}\n", safe_whole(why))));
     }
     text
 }
