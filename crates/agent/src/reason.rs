@@ -30,6 +30,8 @@ pub enum Reason {
     PlatformMismatch,
     /// The policy does not let this image run.
     VerificationFailed,
+    /// The policy had no time to decide: later, or on another host, it may.
+    VerificationUndecided,
     /// The image asks for what this host does not have.
     HostIncompatible,
     /// The spec itself cannot be carried out.
@@ -40,13 +42,14 @@ pub enum Reason {
 
 impl Reason {
     /// Every one.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::ImagePullFailed,
         Self::RootfsBuildFailed,
         Self::DiskFull,
         Self::ResolvedDigestMissing,
         Self::PlatformMismatch,
         Self::VerificationFailed,
+        Self::VerificationUndecided,
         Self::HostIncompatible,
         Self::InvalidSpec,
         Self::StartFailed,
@@ -61,6 +64,7 @@ impl Reason {
             Self::ResolvedDigestMissing => "resolved_digest_missing",
             Self::PlatformMismatch => "platform_mismatch",
             Self::VerificationFailed => "verification_failed",
+            Self::VerificationUndecided => "verification_undecided",
             Self::HostIncompatible => "host_incompatible",
             Self::InvalidSpec => "invalid_spec",
             Self::StartFailed => "start_failed",

@@ -226,6 +226,9 @@ enum ExamineError {
 impl ExamineError {
     fn reason(&self) -> &'static str {
         let class = match self {
+            Self::Verify(error) if matches!(**error, UnansweredError::Undecided(_)) => {
+                return reason::POLICY_UNDECIDED;
+            }
             Self::Verify(error) => Some(error.class()),
             Self::Compatibility(error) => error.class(),
         };

@@ -20,8 +20,10 @@ pub const PLATFORM_NOT_FOUND: &str = "PlatformNotFound";
 pub const IMAGE_INCOMPLETE: &str = "ImageIncomplete";
 /// What is there is no image, or more than is looked at.
 pub const IMAGE_UNUSABLE: &str = "ImageUnusable";
-/// The registry cannot be asked at the moment, or a policy in Rego had no time to decide.
+/// The registry cannot be asked at the moment.
 pub const REGISTRY_UNAVAILABLE: &str = "RegistryUnavailable";
+/// A policy in Rego had no time to decide.
+pub const POLICY_UNDECIDED: &str = "PolicyUndecided";
 /// It is not known yet what has to be verified.
 pub const NOT_RESOLVED: &str = "NotResolved";
 /// The policy says no.

@@ -90,6 +90,11 @@ fn the_table_of_conditions() {
             false,
             "True/Unknown/Unknown: RegistryUnavailable",
         ),
+        (
+            found("a", unknown(reason::POLICY_UNDECIDED)),
+            true,
+            "True/Unknown/Unknown: PolicyUndecided",
+        ),
         (absent(), true, "False/Unknown/False: ImageUnusable"),
         (absent(), false, "False/Unknown/False: ImageUnusable"),
         (away(), true, "Unknown/Unknown/Unknown: RegistryUnavailable"),

@@ -165,6 +165,6 @@ decision := {"allow": true} if {
     let Verification::Unknown { reason, message } = findings.verification else {
         panic!("{:?}", findings.verification)
     };
-    assert_eq!(reason, "RegistryUnavailable", "{message}");
+    assert_eq!(reason, "PolicyUndecided", "{message}");
     assert!(message.contains("the policy broke down"), "{message}");
 }

@@ -98,11 +98,14 @@ impl Objection {
         }
     }
 
-    /// A no is kept by who asked, and what will pass is tried again: so there is no third word.
+    /// A no is kept by who asked, and what will pass is tried again.
     fn reason(&self) -> Reason {
-        match self.will_pass() {
-            true => Reason::ImagePullFailed,
-            false => Reason::VerificationFailed,
+        match self {
+            Self::Unanswered { source: UnansweredError::Undecided(_), .. } => {
+                Reason::VerificationUndecided
+            }
+            _ if self.will_pass() => Reason::ImagePullFailed,
+            _ => Reason::VerificationFailed,
         }
     }
 }

@@ -65,6 +65,7 @@ fn first_wait(reason: Reason) -> Duration {
         | Reason::ResolvedDigestMissing
         | Reason::InvalidSpec => REFUSAL,
         Reason::ImagePullFailed
+        | Reason::VerificationUndecided
         | Reason::RootfsBuildFailed
         | Reason::DiskFull
         | Reason::StartFailed => TROUBLE,

@@ -112,6 +112,7 @@ fn status(reason: Reason) -> StatusCode {
         | Reason::InvalidSpec => StatusCode::UNPROCESSABLE_ENTITY,
         Reason::DiskFull => StatusCode::INSUFFICIENT_STORAGE,
         Reason::ImagePullFailed => StatusCode::BAD_GATEWAY,
+        Reason::VerificationUndecided => StatusCode::SERVICE_UNAVAILABLE,
         Reason::RootfsBuildFailed | Reason::StartFailed => StatusCode::INTERNAL_SERVER_ERROR,
     }
 }

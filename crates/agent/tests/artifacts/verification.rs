@@ -144,7 +144,7 @@ decision := {"allow": true} if {
     std::fs::write(trust.dir.path().join("policy.yaml"), text).unwrap();
     let wanted = resolved_at(&server.host(), image.top.digest);
     let parts = ["cannot be told", &image.top.digest.to_string(), "the policy broke down"];
-    trust.open().refused(&wanted, Reason::ImagePullFailed, &parts).await;
+    trust.open().refused(&wanted, Reason::VerificationUndecided, &parts).await;
     // Asked again before it is given up.
     assert_eq!(server.count("GET", &format!("/referrers/{}", image.top.digest)), 2);
 }

@@ -126,6 +126,7 @@ mod tests {
             ("False", "NoPolicy", Exit::NoArtifact),
             ("False", "ImageNotFound", Exit::NotFound),
             ("Unknown", "RegistryUnavailable", Exit::Transport),
+            ("Unknown", "PolicyUndecided", Exit::CannotTell),
             ("False", "InvalidSpec", Exit::Usage),
             ("Unknown", "Whatever", Exit::CannotTell),
         ] {
