@@ -116,7 +116,8 @@ async fn made_before(
     Ok(pipeline.map(Executor::Pipeline).or_else(|| task().map(Executor::Task)))
 }
 
-/// What was heard is enough to begin; before a refusal the server is asked.
+/// What was heard is enough to begin; before a refusal the server is asked. To wait, what was heard is enough too: it is
+/// looked at again in a moment, and when the time for that is over it begins or is refused.
 async fn decided(run: &BuildRun, context: &Context) -> Result<(World, Decision), ReconcileError> {
     let settings = plan::Settings {
         step_image: context.settings.step_image.clone(),
@@ -229,22 +230,10 @@ async fn create(
                 None => Err(ReconcileError::at("making the executor")(kube::Error::Api(told))),
             }
         }
-        Err(kube::Error::Api(told)) if is_final(told.code, &told.message) => {
+        Err(kube::Error::Api(told)) if write::is_final(told.code, &told.message) => {
             Ok(Err(told.message.clone()))
         }
         Err(error) => Err(ReconcileError::at("making the executor")(error)),
-    }
-}
-
-/// Whether the same again would be refused again, as by a webhook, a schema or a role. A quota has
-/// room when others are done; that it was one is told by the message alone.
-fn is_final(code: u16, message: &str) -> bool {
-    match code {
-        400 | 422 => true,
-        403 => !["exceeded quota: ", "status unknown for quota: "]
-            .iter()
-            .any(|words| message.contains(words)),
-        _ => false,
     }
 }
 
