@@ -162,11 +162,7 @@ pub async fn run(
     };
     let builders = recipes.into_iter().map(builder).collect::<Result<Vec<_>, _>>()?;
     if let Some(root) = request.origin.stored() {
-        let packed = match packed {
-            Some(packed) => packed,
-            None => request.origin.packed(root, &run.staging).await?,
-        };
-        run.store(&packed, &mut source).await?;
+        run.store(root, packed, &mut source).await?;
     }
     run.changes = run.changes(&source)?;
     let built: Vec<Result<Assembled, PlatformError>> =
@@ -270,7 +266,16 @@ impl Run<'_> {
     }
 
     /// Stores the whole source beside the image, as phase one of a cluster does.
-    async fn store(&self, packed: &Packed, source: &mut SourceStatus) -> Result<(), EngineError> {
+    async fn store(
+        &self,
+        root: &Path,
+        packed: Option<Packed>,
+        source: &mut SourceStatus,
+    ) -> Result<(), EngineError> {
+        let packed = match packed {
+            Some(packed) => packed,
+            None => self.request.origin.packed(root, &self.staging).await?,
+        };
         packed.skipped.iter().for_each(|name| self.watch.skipped(name));
         let image = self.request.outputs.source();
         let pushed = self.push(&packed.manifest, &image).await;

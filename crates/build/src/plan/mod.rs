@@ -110,12 +110,7 @@ enum StrategyKind {
 pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Plan, Vec<Refusal>> {
     let mut refusals = Refusals::default();
     let name = run_name(run);
-    if !is_label_value(&name) || name.is_empty() {
-        refusals.add(
-            Reason::BuildRunNameInvalid,
-            format!("the BuildRun's name {name:?} is not a label value of 1 to 63 characters"),
-        );
-    }
+    check_run_name(&name, &mut refusals);
     let named = run.spec.build.name.as_ref();
     let build = named.and_then(|name| objects.builds.iter().find(|b| b.name_any() == *name));
     let Some(spec) = effective::spec(run, build, &mut refusals) else { return Err(refusals.0) };
@@ -136,9 +131,7 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
         None => Reason::UnknownStrategyKind,
     };
     let found = find_strategy(&effective.strategy, objects, (namespace, unknown), &mut refusals);
-    let Some(strategy) = found else {
-        return Err(refusals.0);
-    };
+    let Some(strategy) = found else { return Err(refusals.0) };
     let declared = &strategy.spec.parameters;
     check::params(&effective.params, declared, "", &mut refusals);
     check::volumes(&effective.volumes, strategy.spec, &mut refusals);
@@ -150,9 +143,7 @@ pub fn plan(run: &BuildRun, objects: &Objects, settings: &Settings) -> Result<Pl
     let outputs = outputs(&effective, ways.is_some(), &mut refusals)
         .map(|outputs| outputs.with_sources(settings.source_repository.as_ref()));
     let uid = run.metadata.uid.clone();
-    let unique = uid.clone().unwrap_or_else(|| {
-        format!("{}/{name}", run.metadata.namespace.as_deref().unwrap_or_default())
-    });
+    let unique = uid.clone().unwrap_or_else(|| format!("{}/{name}", namespace.unwrap_or_default()));
     let composing = compose::Composing {
         effective: &effective,
         strategy: strategy.spec,
@@ -219,6 +210,16 @@ fn run_name(run: &BuildRun) -> String {
         (Some(name), _) => name.clone(),
         (None, Some(prefix)) => format!("{prefix}run"),
         (None, None) => String::new(),
+    }
+}
+
+/// Everything that is made for a run is found by a label with its name.
+fn check_run_name(name: &str, refusals: &mut Refusals) {
+    if !is_label_value(name) || name.is_empty() {
+        refusals.add(
+            Reason::BuildRunNameInvalid,
+            format!("the BuildRun's name {name:?} is not a label value of 1 to 63 characters"),
+        );
     }
 }
 
