@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
 /// Those of this process who read and judge evidence.
+#[cfg(feature = "server")]
 pub(crate) static JUDGES: LazyLock<Judges> = LazyLock::new(of_processors);
 /// Those who evaluate policies in Rego, which may take a second each: apart, so that nobody whose
 /// evidence is only to be judged waits for them.
