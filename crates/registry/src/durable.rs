@@ -134,6 +134,13 @@ impl TempFile {
         self.named(to, |from, to| fs::rename(from, to))
     }
 
+    /// Gives it its name without waiting for the disk: for what need not outlive its process.
+    pub fn rename_passing(mut self, to: &Path) -> Result<(), DurableError> {
+        fs::rename(&self.path, to).map_err(|e| DurableError::io("rename a temp file to", to, e))?;
+        self.kept = true;
+        Ok(())
+    }
+
     /// The same, unless there is something of that name.
     pub fn rename_new(self, to: &Path) -> Result<(), DurableError> {
         self.named(to, |from, to| {
@@ -194,6 +201,11 @@ pub fn create_dir(dir: &Path) -> Result<(), DurableError> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists && dir.is_dir() => Ok(()),
         Err(e) => Err(DurableError::io("create the directory", dir, e)),
     }
+}
+
+/// Makes what is in a file durable.
+pub fn sync_file(path: &Path) -> Result<(), DurableError> {
+    File::open(path).and_then(|f| f.sync_all()).map_err(|e| DurableError::io("flush", path, e))
 }
 
 /// Makes the names in a directory durable.

@@ -321,6 +321,29 @@ async fn an_upload_that_fails_once_is_repeated() {
     }
 }
 
+/// Images of several platforms are pushed side by side, and share layers.
+#[tokio::test]
+async fn what_two_pushes_share_is_sent_once() {
+    let new = image();
+    let source = FaultServer::holding(&new);
+    let server = FaultServer::start("127.0.0.1", None);
+    // While the first tries again, the second would find nothing there.
+    server.script("POST", "/blobs/uploads/", vec![Fault::status(503)]);
+    let client = client_with(SETTINGS, CredentialStore::anonymous());
+    let (from, one, two) =
+        (source.reference(":v1"), server.reference(":v1"), server.reference(":v2"));
+    let options = CopyOptions::default();
+    let push = |to| copy(&from, to, &client, &options, Arc::new(Silent));
+    let (first, second) = tokio::join!(push(&one), push(&two));
+    for pushed in [first, second] {
+        pushed.unwrap_or_else(|error| panic!("{}", chain(&error)));
+    }
+    assert_eq!(server.count("POST", "/blobs/uploads/"), new.blobs.len() + 1);
+    let registry = server.registry();
+    let tags = &registry.repositories[REPOSITORY].tags;
+    assert_eq!((tags["v1"], tags["v2"]), (new.top.digest, new.top.digest));
+}
+
 #[tokio::test]
 async fn an_upload_that_is_forbidden() {
     let new = image();

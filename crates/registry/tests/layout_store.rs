@@ -354,6 +354,33 @@ fn mounting_links_and_counts_as_use() {
     assert!(!target.mount_blob(&Digest::sha256(b"absent"), &source).unwrap());
 }
 
+/// What need not last is checked like the rest, and another layout may keep it.
+#[test]
+fn what_passes_is_whole_and_may_be_kept_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let passing = Layout::create_passing(&dir.path().join("passing")).unwrap();
+    let digest = passing.put_blob(b"shared").unwrap();
+    let mut wrong = passing.blob_writer(Digest::sha256(b"right"), None).unwrap();
+    wrong.write(b"wrong").unwrap();
+    assert!(matches!(wrong.commit(), Err(LayoutError::DigestMismatch { .. })));
+    let mut made = passing.new_blob().unwrap();
+    std::io::Write::write_all(&mut made, b"made").unwrap();
+    let (made, size) = made.keep().unwrap();
+    assert_eq!((made, size), (Digest::sha256(b"made"), 4));
+    assert!(fs_names(&passing.dir().join(".portolan/tmp")).is_empty());
+    let kept = Layout::create(&dir.path().join("kept")).unwrap();
+    for digest in [digest, made] {
+        assert!(kept.mount_blob(&digest, &passing).unwrap());
+    }
+    std::fs::remove_dir_all(passing.dir()).unwrap();
+    assert_eq!(kept.blob_size(&digest).unwrap(), Some(6));
+    assert_eq!(kept.blob_size(&made).unwrap(), Some(4));
+}
+
+fn fs_names(dir: &Path) -> Vec<std::ffi::OsString> {
+    std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+}
+
 #[test]
 fn no_change_is_lost_between_threads() {
     let (_dir, layout) = new();

@@ -150,7 +150,7 @@ pub async fn run(
     // Gone when this returns, however it returns.
     let staged = Workshop::new(temp)
         .map_err(|source| EngineError::Staging { path: temp.to_owned(), source })?;
-    let staging = Layout::create(staged.path())?;
+    let staging = Layout::create_passing(staged.path())?;
     let mut run = Run { request, changes: Changes::default(), staging, client, progress, watch };
     let mut source = request.known.clone();
     let places = (&run.staging, staged.path());

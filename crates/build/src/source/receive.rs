@@ -106,7 +106,7 @@ pub async fn receive(
         return Err(ReceiveError::NotEmpty(target.to_owned()));
     }
     let staged = Workshop::new(temp).map_err(io("make a directory in", temp))?;
-    let layout = Layout::create(staged.path())?;
+    let layout = Layout::create_passing(staged.path())?;
     let (expected, kept) = (announced.clone(), layout.clone());
     let stored = tokio::task::spawn_blocking(move || store(input, &expected, &kept)).await;
     stored.map_err(|_| ReceiveError::Panicked)??;

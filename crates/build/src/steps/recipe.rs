@@ -40,7 +40,7 @@ pub async fn assemble(
     // What is put together in between is not for the strategy's output.
     let work = workshop(temp, REASON)?;
     let keep = |source| StepError::local(REASON, "the image cannot be kept", source);
-    let staging = Layout::create(work.path()).map_err(keep)?;
+    let staging = Layout::create_passing(work.path()).map_err(keep)?;
     let assembler = Assembler::new(recipe, staging.clone(), client.clone()).map_err(&failed)?;
     let built = assembler.assemble(platform).await.map_err(&failed)?;
     let there = Layout::create(output).map_err(keep)?;

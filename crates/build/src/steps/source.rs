@@ -47,7 +47,7 @@ pub async fn push(
     let work = workshop(temp, PUSH)?;
     let (from, staged) = (dir.to_owned(), work.path().to_owned());
     let packed = tokio::task::spawn_blocking(move || {
-        let layout = Layout::create(&staged).map_err(PackError::Keep)?;
+        let layout = Layout::create_passing(&staged).map_err(PackError::Keep)?;
         source::pack(&from, &layout)
     });
     let packed = packed.await.expect("packing does not panic").map_err(|source| {

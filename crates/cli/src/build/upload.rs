@@ -188,7 +188,7 @@ async fn pack(dir: &Path) -> Result<(Workshop, Packed), Failure> {
     let staged = staged
         .context("cannot make a temporary directory")
         .map_err(|error| Failure::new(Exit::Transport, error))?;
-    let layout = Layout::create(staged.path());
+    let layout = Layout::create_passing(staged.path());
     let layout = layout.map_err(|error| context::classed(error.class(), error))?;
     let dir = dir.to_owned();
     let packed = blocking(move |halt| source::pack_upload_until(&dir, &layout, halt)).await;

@@ -85,7 +85,7 @@ impl Remote {
 
     async fn change_list(&self, subject: &Digest, change: Change<'_>) -> Result<(), ClientError> {
         let step = Step::ChangeReferrers(*subject);
-        let lock = self.list_lock(subject);
+        let lock = self.turn("referrers", subject);
         let _turn = lock.lock().await;
         self.change_list_failing(subject, change)
             .await
@@ -162,14 +162,6 @@ impl Remote {
             return Ok(false);
         }
         answer.success().map(|_| true)
-    }
-
-    fn list_lock(&self, subject: &Digest) -> std::sync::Arc<tokio::sync::Mutex<()>> {
-        let key = format!("{}/{} {subject}", self.upstream.host.as_str(), self.repository.as_str());
-        let mut locks = self.shared.list_locks.lock().expect("no panic while the lock is held");
-        // Locks that nobody holds or waits for are not worth keeping.
-        locks.retain(|_, lock| std::sync::Arc::strong_count(lock) > 1);
-        locks.entry(key).or_default().clone()
     }
 }
 

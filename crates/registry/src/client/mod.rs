@@ -39,7 +39,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
-use portolan_core::{Descriptor, Document, Host, Repository, Target};
+use portolan_core::{Descriptor, Digest, Document, Host, Repository, Target};
 use tokio::sync::Semaphore;
 
 use self::auth::AuthState;
@@ -106,8 +106,8 @@ struct Shared {
     connections: Arc<Connections>,
     auth: AuthState,
     gates: Arc<Mutex<HashMap<Host, Arc<Gates>>>>,
-    /// Writers of one referrers list in this process take turns.
-    list_locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Who does in this process what is done once, takes turns with others who do it.
+    turns: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
 /// How many blobs may flow at once. Two gates, because an upload may wait for a download from the
@@ -136,7 +136,7 @@ impl Client {
             observer,
             auth: AuthState::new(credentials),
             gates: Arc::default(),
-            list_locks: Mutex::default(),
+            turns: Mutex::default(),
         })))
     }
 
@@ -150,7 +150,7 @@ impl Client {
             connections: Arc::clone(&self.0.connections),
             auth: AuthState::new(credentials),
             gates: Arc::clone(&self.0.gates),
-            list_locks: Mutex::default(),
+            turns: Mutex::default(),
         }))
     }
 
@@ -158,6 +158,17 @@ impl Client {
     pub fn repository(&self, registry: &Host, repository: &Repository) -> Remote {
         let upstream = self.0.endpoint(registry, Some(repository.clone()));
         Remote { shared: self.0.clone(), upstream, repository: repository.clone() }
+    }
+}
+
+impl Remote {
+    /// The turn of who does `what` with this digest in this repository.
+    fn turn(&self, what: &str, digest: &Digest) -> Arc<tokio::sync::Mutex<()>> {
+        let (host, repository) = (self.upstream.host.as_str(), self.repository.as_str());
+        let mut turns = self.shared.turns.lock().expect("no panic while the lock is held");
+        // Those that nobody has or waits for are not worth keeping.
+        turns.retain(|_, turn| Arc::strong_count(turn) > 1);
+        turns.entry(format!("{what} {host}/{repository} {digest}")).or_default().clone()
     }
 }
 

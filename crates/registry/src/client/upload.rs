@@ -174,6 +174,9 @@ impl Remote {
         source: &dyn BlobSource,
     ) -> Result<Upload, ClientError> {
         let step = Step::WriteBlob(descriptor.digest);
+        // Images that are pushed side by side share layers: whoever comes second finds it there.
+        let turn = self.turn("blob", &descriptor.digest);
+        let _turn = turn.lock().await;
         if self.find_blob(&descriptor.digest, Access::Push).await?.is_some() {
             return Ok(Upload::Present);
         }

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use portolan_core::{Algorithm, Digest, Hasher};
@@ -72,7 +72,9 @@ impl Layout {
         }
         let target = self.blob_path(&digest);
         self.make_room(&target)?;
-        Ok(durable::replace(&self.temp_dir(), &target, bytes)?)
+        let mut temp = TempFile::create(&self.temp_dir())?;
+        temp.write(bytes)?;
+        Ok(named(temp, &target, self.lasting)?)
     }
 
     /// Takes a blob over from another layout, by hard link where the file system allows it and
@@ -89,6 +91,8 @@ impl Layout {
         self.make_room(&target)?;
         match fs::hard_link(&source, &target) {
             Ok(()) => {
+                // Where it comes from it may not have been meant to last.
+                durable::sync_file(&target)?;
                 durable::sync_dir(target.parent().unwrap_or(&target))?;
                 self.touch_blob(digest)?;
                 return Ok(true);
@@ -156,7 +160,7 @@ impl Layout {
     }
 
     /// Only `blobs/sha256` exists from the start.
-    pub(crate) fn make_room(&self, target: &std::path::Path) -> Result<(), LayoutError> {
+    pub(crate) fn make_room(&self, target: &Path) -> Result<(), LayoutError> {
         Ok(target.parent().map_or(Ok(()), durable::create_dir)?)
     }
 }
@@ -192,6 +196,7 @@ impl BlobWriter {
     /// Waits for the disk: call it on a blocking thread while other blobs flow.
     pub fn commit(self) -> Result<(), LayoutError> {
         let Self { draft, digest, target, size } = self;
+        let lasting = draft.lasting;
         let Made { temp, hasher, written } = draft.made()?;
         if let Some(size) = size.filter(|size| written != *size) {
             return Err(LayoutError::TooShort { digest, size, written });
@@ -203,7 +208,7 @@ impl BlobWriter {
         if let Some(dir) = target.parent() {
             durable::create_dir(dir)?;
         }
-        Ok(temp.rename(&target)?)
+        Ok(named(temp, &target, lasting)?)
     }
 }
 
@@ -231,7 +236,7 @@ impl NewBlob {
         }
         let target = layout.blob_path(&digest);
         layout.make_room(&target)?;
-        temp.rename(&target)?;
+        named(temp, &target, layout.lasting)?;
         Ok((digest, written))
     }
 }
@@ -254,6 +259,7 @@ struct Draft {
     hasher: Hasher,
     written: u64,
     flushed: u64,
+    lasting: bool,
     /// How a write failed. Some of its bytes may be there, and neither hashed nor counted.
     torn: Option<io::ErrorKind>,
 }
@@ -268,7 +274,8 @@ struct Made {
 impl Draft {
     fn new(layout: &Layout, algorithm: Algorithm) -> Result<Self, LayoutError> {
         let temp = TempFile::create(&layout.temp_dir())?;
-        Ok(Self { temp, hasher: Hasher::new(algorithm), written: 0, flushed: 0, torn: None })
+        let (hasher, lasting) = (Hasher::new(algorithm), layout.lasting);
+        Ok(Self { temp, hasher, written: 0, flushed: 0, lasting, torn: None })
     }
 
     /// All of it, for who gives it a name. Not everybody stops at the first error: what goes through
@@ -290,7 +297,7 @@ impl Draft {
         self.temp.write(bytes).inspect_err(|error| self.torn = Some(kind(error)))?;
         self.hasher.update(bytes);
         self.written += bytes.len() as u64;
-        if self.written - self.flushed >= WRITEBACK_WINDOW {
+        if self.lasting && self.written - self.flushed >= WRITEBACK_WINDOW {
             self.start_writeback();
         }
         Ok(())
@@ -302,6 +309,14 @@ impl Draft {
         let length = std::num::NonZeroU64::new(self.written - self.flushed);
         let _ = fadvise(self.temp.file(), self.flushed, length, Advice::DontNeed);
         self.flushed = self.written;
+    }
+}
+
+/// Gives whole content its name, made durable where it is to last.
+fn named(temp: TempFile, target: &Path, lasting: bool) -> Result<(), DurableError> {
+    match lasting {
+        true => temp.rename(target),
+        false => temp.rename_passing(target),
     }
 }
 

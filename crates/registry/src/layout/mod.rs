@@ -55,6 +55,8 @@ const MAX_REMEMBERED: usize = 50_000;
 pub struct Layout {
     dir: PathBuf,
     shared: Arc<Shared>,
+    /// Whether content is to outlive this process, and a power cut.
+    lasting: bool,
 }
 
 #[derive(Debug, Default)]
@@ -101,7 +103,7 @@ impl Layout {
             return Err(LayoutError::Version { path: marker, found: found.image_layout_version });
         }
         durable::sweep_temp(&dir.join(TEMP_DIR));
-        Ok(Self { dir: dir.to_path_buf(), shared: Arc::default() })
+        Ok(Self { dir: dir.to_path_buf(), shared: Arc::default(), lasting: true })
     }
 
     /// Opens the layout in `dir`, or makes one there.
@@ -121,6 +123,12 @@ impl Layout {
         }
         durable::replace(&temp, &dir.join("oci-layout"), br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         Self::open(dir)
+    }
+
+    /// Makes one in a directory that goes with this process: no content that is written through it waits for the
+    /// disk. Another layout may take it over all the same ([`Layout::mount_blob`] waits then).
+    pub fn create_passing(dir: &Path) -> Result<Self, LayoutError> {
+        Ok(Self { lasting: false, ..Self::create(dir)? })
     }
 
     /// The layout's directory.
