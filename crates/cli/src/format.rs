@@ -119,8 +119,17 @@ pub(crate) fn table(header: &[&str], rows: Vec<Vec<String>>) -> String {
 /// A stranger's text on one line of a terminal. Quotes and backslashes do nothing there, and a
 /// sentence with `isn\'t` in it is one that nobody wrote.
 pub(crate) fn safe(text: &str) -> String {
-    let mut shown = String::with_capacity(text.len().min(200));
-    for c in text.chars().take(200) {
+    safe_chars(text.chars().take(200))
+}
+
+/// The same of a text of ours, all of it.
+pub(crate) fn safe_whole(text: &str) -> String {
+    safe_chars(text.chars())
+}
+
+fn safe_chars(text: impl Iterator<Item = char>) -> String {
+    let mut shown = String::new();
+    for c in text {
         match c {
             ' '..='~' => shown.push(c),
             // It knows which characters can be seen.

@@ -63,12 +63,12 @@ fn what_is_rendered_can_be_tried_with_recorded_answers() {
     assert_eq!(told["results"][0]["constraint"], "verified-images");
     assert_eq!(told["results"][0]["keys"], json!([key("amd64"), key("arm64")]));
 
-    let no = json!({"isSuccess": false, "reasons": [{"message": "not\u{1b}[31m signed"}]});
+    let no = json!({"isSuccess": false, "reasons": [{"message": "isn't\u{1b}[31m signed"}]});
     let said = test(&answers(yes, no), &[]);
     assert_eq!(said.code, 1, "{}", said.err);
     assert_eq!(
         said.out,
-        "Pod/web: denied by verified-images\n  image r.example/app:1 for linux/arm64: not\\u{1b}[31m signed\n"
+        "Pod/web: denied by verified-images\n  image r.example/app:1 for linux/arm64: isn't\\u{1b}[31m signed\n"
     );
     let broken = at("broken.json", r#"{"response": {"systemError": "it is down"}}"#);
     let said = test(&broken, &[]);
