@@ -7,9 +7,10 @@ use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
+use support::ending::{below, ended, signal, until};
 use support::{Server, portolan};
 
 /// Somebody who takes every connection and never says anything.
@@ -62,25 +63,7 @@ impl Site {
 
     /// Everything below the directory for temporary files.
     fn left(&self) -> Vec<PathBuf> {
-        let (mut all, mut open) = (Vec::new(), vec![self.temp()]);
-        while let Some(dir) = open.pop() {
-            for entry in std::fs::read_dir(dir).into_iter().flatten() {
-                let path = entry.unwrap().path();
-                if path.is_dir() {
-                    open.push(path.clone());
-                }
-                all.push(path);
-            }
-        }
-        all
-    }
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(10));
+        below(&self.temp())
     }
 }
 
@@ -100,10 +83,6 @@ fn layouts(site: &Site) -> usize {
 
 fn is_blob(path: &Path) -> bool {
     path.parent().is_some_and(|dir| dir.ends_with("blobs/sha256"))
-}
-
-fn pid(child: &Child) -> Pid {
-    Pid::from_raw(child.id().cast_signed()).unwrap()
 }
 
 #[test]
@@ -127,8 +106,8 @@ fn what_a_killed_run_leaves_is_removed_by_the_next() {
 fn an_interrupted_run_leaves_nothing_behind() {
     let (site, silence) = (Site::new(), Silence::new());
     let mut child = stuck(&site, &silence.0);
-    kill_process(pid(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    signal(&child, Signal::INT);
+    assert_eq!(ended(&mut child), Some(130));
     assert_eq!(site.left(), Vec::<PathBuf>::new());
 }
 
@@ -149,21 +128,6 @@ fn has_begun(site: &Site) -> bool {
     site.left().iter().any(|path| path.metadata().is_ok_and(|m| m.is_file() && m.len() > 4096))
 }
 
-/// How a build ended, which it must do soon.
-fn ended(child: &mut Child) -> Option<i32> {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if Instant::now() > end {
-            child.kill().unwrap();
-            panic!("it goes on with what nobody waits for");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_run_that_is_out_of_time_does_not_pack_to_the_end() {
     let site = Site::new();
@@ -179,7 +143,7 @@ fn an_interrupted_run_does_not_pack_to_the_end() {
     let site = Site::new();
     let mut child = packing(&site, &[]);
     until("a layer", || has_begun(&site));
-    kill_process(pid(&child), Signal::INT).unwrap();
+    signal(&child, Signal::INT);
     assert_eq!(ended(&mut child), Some(130));
     assert_eq!(site.left(), Vec::<PathBuf>::new());
 }
@@ -215,8 +179,8 @@ fn an_interrupted_clone_leaves_nothing_behind() {
         programs(&url).iter().any(|line| line.contains("ls-remote")) || asks(&site)
     });
     std::thread::sleep(Duration::from_millis(200));
-    kill_process(pid(&child), Signal::INT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
+    signal(&child, Signal::INT);
+    assert_eq!(ended(&mut child), Some(130));
     assert_eq!(site.left(), Vec::<PathBuf>::new());
     until("git to end", || programs(&site.temp().display().to_string()).is_empty());
 }

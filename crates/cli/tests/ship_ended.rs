@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use serde_json::{Value, json};
+use support::ending::{below, ended, signal, while_it_runs};
 use support::fake_agent::{Answers, Fake};
 use support::{Said, Server, portolan};
 
@@ -87,20 +88,6 @@ impl Site {
     }
 }
 
-fn below(dir: &Path) -> Vec<PathBuf> {
-    let (mut all, mut open) = (Vec::new(), vec![dir.to_owned()]);
-    while let Some(dir) = open.pop() {
-        for entry in std::fs::read_dir(dir).into_iter().flatten() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                open.push(path.clone());
-            }
-            all.push(path);
-        }
-    }
-    all
-}
-
 /// A way to a registry that can be shut: what comes then waits, and is not lost.
 struct Gate {
     address: String,
@@ -168,37 +155,6 @@ fn has_begun(told: &Path, stage: &str) -> bool {
         .is_ok_and(|text| text.lines().any(|line| line.starts_with(&began)))
 }
 
-fn until(what: &str, child: &mut Child, condition: impl Fn() -> bool) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !condition() {
-        if let Some(ended) = child.try_wait().unwrap() {
-            panic!("{what}: it ended: {ended}");
-        }
-        assert!(Instant::now() < end, "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
-fn signal(child: &Child, signal: Signal) {
-    kill_process(Pid::from_raw(child.id().cast_signed()).unwrap(), signal).unwrap();
-}
-
-/// How it ended, which it must do soon.
-fn ended(child: &mut Child) -> Option<i32> {
-    let end = Instant::now() + Duration::from_secs(30);
-    loop {
-        if let Some(status) = child.try_wait().unwrap() {
-            return status.code();
-        }
-        if Instant::now() > end {
-            child.kill().unwrap();
-            child.wait().unwrap();
-            panic!("it goes on with what nobody waits for");
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// Only `resolve` is not here: it asks nobody, and there is no moment at which it waits.
 #[test]
 fn interrupted_in_any_stage_it_ends_in_order_and_the_next_run_goes_on() {
@@ -213,7 +169,7 @@ fn interrupted_in_any_stage_it_ends_in_order_and_the_next_run_goes_on() {
         let gate = Gate::new(&server.address, move || has_begun(&seen, stage));
         let to = gate.image();
         let mut child = site.begin(&root, &told, &["--to", &to]);
-        until(stage, &mut child, || gate.waits());
+        while_it_runs(stage, &mut child, || gate.waits());
         signal(&child, if at % 2 == 0 { Signal::INT } else { Signal::TERM });
         let code = ended(&mut child);
         let text = std::fs::read_to_string(&told).unwrap();
@@ -227,22 +183,24 @@ fn interrupted_in_any_stage_it_ends_in_order_and_the_next_run_goes_on() {
     }
 }
 
-/// Far more zeros than anybody packs while somebody waits.
-const ENDLESS: u64 = 1 << 33;
+/// As many zeros as a source may have, and so often: more than anybody packs while somebody waits.
+const LARGE: u64 = 1 << 33;
+const LAYERS: usize = 40;
 
 #[test]
 fn an_interrupted_ship_does_not_pack_to_the_end() {
     let site = Site::new();
     let (root, told) = (site.root("long"), site.home.path().join("told"));
-    std::fs::File::create(site.dir().join("app")).unwrap().set_len(ENDLESS).unwrap();
+    std::fs::File::create(site.dir().join("app")).unwrap().set_len(LARGE).unwrap();
+    let copies: String = (0..LAYERS).map(|n| format!("COPY app /app{n}\n")).collect();
+    let recipe = format!("FROM scratch\n{copies}ENTRYPOINT [\"/app0\"]\n");
+    std::fs::write(site.dir().join("Containerfile"), recipe).unwrap();
     let mut child = site.begin(&root, &told, &[]);
     // Nothing else is as large as the layer that is being written.
     let packs = |path: &PathBuf| path.metadata().is_ok_and(|m| m.is_file() && m.len() > 4096);
-    until("a layer", &mut child, || below(&site.temp()).iter().any(packs));
-    let asked = Instant::now();
+    while_it_runs("a layer", &mut child, || below(&site.temp()).iter().any(packs));
     signal(&child, Signal::INT);
     assert_eq!(ended(&mut child), Some(130));
-    assert!(asked.elapsed() < Duration::from_secs(5), "{:?}", asked.elapsed());
     assert_eq!(site.left(&root), Vec::<PathBuf>::new());
 }
 
@@ -265,9 +223,9 @@ fn who_asks_a_second_time_does_not_wait() {
     let socket = fake.socket().display().to_string();
     let mut child = site.begin(&root, &told, &["--socket", &socket, "--boot"]);
     let deletions = || fake.asked().iter().filter(|(call, _)| call.starts_with("DELETE")).count();
-    until("the machine", &mut child, || deletions() == 1);
+    while_it_runs("the machine", &mut child, || deletions() == 1);
     signal(&child, Signal::INT);
-    until("its end", &mut child, || deletions() == 2);
+    while_it_runs("its end", &mut child, || deletions() == 2);
     assert_eq!(child.try_wait().unwrap(), None, "the machine is ended in order");
     signal(&child, Signal::INT);
     assert_eq!(ended(&mut child), Some(130));
@@ -283,7 +241,7 @@ fn what_was_built_while_a_file_was_saved_is_not_remembered() {
     let gate = Gate::new(&server.address, || true);
     let (root, told, to) = (site.root("saved"), site.home.path().join("told"), gate.image());
     let mut child = site.begin(&root, &told, &["--to", &to]);
-    until("a request", &mut child, || gate.waits());
+    while_it_runs("a request", &mut child, || gate.waits());
     let app = site.dir().join("app");
     let before = app.metadata().unwrap().modified().unwrap();
     std::fs::write(&app, "two").unwrap();

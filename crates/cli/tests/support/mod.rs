@@ -5,6 +5,7 @@ use std::io::BufRead as _;
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
+pub(crate) mod ending;
 pub(crate) mod fake_agent;
 
 /// The checked-in image: five platforms, one index, tag `1`.
