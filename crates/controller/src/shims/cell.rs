@@ -115,6 +115,24 @@ pub(crate) struct Cell {
 }
 
 impl Cell {
+    /// Of a node that carries this, and of which nothing else is said yet.
+    pub(crate) fn of(record: Record) -> Self {
+        Self {
+            state: None,
+            hash: None,
+            carries: false,
+            busy: false,
+            want: None,
+            record,
+            patch: NodePatch::default(),
+            failure: None,
+            collect: None,
+            kill: Vec::new(),
+            wake: None,
+            warnings: Vec::new(),
+        }
+    }
+
     /// Whether what the node should have failed there, also while it is tried again.
     pub(crate) fn has_failed(&self) -> bool {
         let Some(hash) = &self.hash else { return false };
@@ -167,20 +185,8 @@ pub(crate) fn decide(view: &View<'_>, node: &NodeFacts, seen: &Seen<'_>, now: i6
         Carried::Ours(record) => (**record).clone(),
         _ => Record { node: node.uid.clone(), ..Record::default() },
     };
-    let mut cell = Cell {
-        state: None,
-        hash: None,
-        carries: !matches!(was, Carried::Nothing | Carried::Stale),
-        busy: false,
-        want: None,
-        record,
-        patch: NodePatch::default(),
-        failure: None,
-        collect: None,
-        kill: Vec::new(),
-        wake: None,
-        warnings: Vec::new(),
-    };
+    let carries = !matches!(was, Carried::Nothing | Carried::Stale);
+    let mut cell = Cell { carries, ..Cell::of(record) };
     past::look_at_jobs(&mut cell, &goal, node, seen, (view, now));
     past::give_up(&mut cell, &goal);
     if !seen.fresh {

@@ -93,7 +93,8 @@ pub(crate) fn of_failed(pods: &[PodStatus], failure: &Failure) -> Verdict {
 fn spared(pods: &[PodStatus], shim: Option<&str>) -> bool {
     let refused = |report: &Report| {
         let own = report.parts.iter().find(|part| Some(&*part.name) == shim);
-        report.phase < Phase::Place || own.is_some_and(|own| own.reason.is_some() && !own.together)
+        let early = report.phase < Phase::Place || report.as_before;
+        early || own.is_some_and(|own| own.reason.is_some() && !own.together)
     };
     let idle = |state: &ContainerState| match (&state.running, &state.terminated) {
         (None, None) => true,
@@ -128,8 +129,9 @@ fn reported(container: &ContainerStatus) -> Option<Verdict> {
     let ended = states(container).filter_map(|state| state.terminated.as_ref());
     ended.filter(|ended| ended.exit_code != 0).find_map(|ended| {
         let report = read(ended.message.as_deref()?)?;
-        let all = said(report.reason?, &report.message);
-        let own = |part: &Part| part.reason.map(|reason| said(reason, &part.message));
+        let all = said(report.reason?, &report.message, report.phase < Phase::Place);
+        // What is refused for one alone is refused before anything is put on the node.
+        let own = |part: &Part| part.reason.map(|reason| said(reason, &part.message, true));
         // What a part failed by together with others is what all of it failed by.
         let told = report.parts.iter().filter(|part| !part.together);
         let parts = told.map(|part| (part.name.clone(), own(part))).collect();
@@ -137,12 +139,18 @@ fn reported(container: &ContainerStatus) -> Option<Verdict> {
     })
 }
 
-fn said(reason: Reason, message: &str) -> Outcome {
+fn said(reason: Reason, message: &str, early: bool) -> Outcome {
     let name = serde_json::to_value(reason).ok();
     let name = name.as_ref().and_then(|name| name.as_str()).unwrap_or("JobFailed");
-    // What a server or a proxy refuses may be allowed in the ConfigMap for downloads, or by whoever keeps them: nobody here
-    // hears of that, and another try touches no node.
-    let permanent = reason.is_permanent() && reason != Reason::NotDownloadable;
+    // What a server or a proxy refuses may be allowed in the ConfigMap for downloads, or by whoever keeps them; what is wrong with
+    // a node may be put right there, and a handler is free when the Shim that has it goes. Nobody here hears of that, and
+    // another try touches no node.
+    let elsewhere = match reason {
+        Reason::NotDownloadable => true,
+        Reason::ConfigRefused | Reason::NodeNotSupported => early,
+        _ => false,
+    };
+    let permanent = reason.is_permanent() && !elsewhere;
     Outcome { said: true, ..Outcome::new(name, message, permanent) }
 }
 
@@ -183,6 +191,7 @@ pub(crate) const PASSING: i32 = 5;
 
 #[cfg(test)]
 mod tests {
+    use portolan_shim::report::{MAX_PARTS, room};
     use serde_json::{Value, json};
 
     use super::*;
@@ -258,6 +267,84 @@ mod tests {
         assert_eq!(of("c"), Some(("DownloadFailed".into(), "later".into(), false)));
     }
 
+    /// A kubelet keeps so much of a pod's words, and cuts each container's to its share; here is one container of somebody
+    /// else's beside ours.
+    #[test]
+    fn as_many_shims_as_may_be_have_their_words_after_a_kubelet_cut_them() {
+        for count in 2..=MAX_PARTS {
+            let part = |at: usize| {
+                let name = format!("{at}{}", "n".repeat(62));
+                let reason = ["DigestMismatch", "LocationNotAllowed"].get(at % 3);
+                json!({"name": name, "reason": reason, "message": "\"ä".repeat(2000)})
+            };
+            let parts: Vec<Value> = (0..count).map(part).collect();
+            let report = json!({
+                "operation": "install", "phase": "configure", "reason": "LocationNotAllowed",
+                "message": "m".repeat(5000), "runtimeVersion": "v".repeat(5000), "parts": parts,
+            });
+            let report: Report = serde_json::from_value(report).unwrap();
+            let mut message = report.to_message(room(count));
+            message.truncate(12288 / (count + 2));
+            let pods = pods(json!({"containerStatuses": [{
+                "name": "provisioner", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 1, "message": message}},
+            }]}));
+            let verdict = failed(&pods, "PodFailurePolicy", "");
+            for (at, part) in parts.iter().enumerate() {
+                let outcome = verdict.of(part["name"].as_str().unwrap(), true);
+                assert_eq!(outcome.is_none(), at % 3 == 2, "{at} of {count}: {outcome:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_downloader_that_cannot_leave_word_speaks_for_its_own_shim() {
+        let part = json!({"name": "b", "reason": "DigestMismatch", "message": "not it"});
+        let report = json!({
+            "operation": "fetch", "phase": "fetch", "reason": "DigestMismatch",
+            "message": "b: not it", "parts": [part],
+        });
+        let pods = pods(json!({
+            "initContainerStatuses": [{
+                "name": "downloader-2", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 2, "message": report.to_string()}},
+            }],
+            "containerStatuses": [{
+                "name": "provisioner", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"waiting": {"reason": "PodInitializing"}},
+            }],
+        }));
+        let verdict = failed(&pods, "PodFailurePolicy", "");
+        let of = |shim: &str| verdict.of(shim, true).expect("a failure");
+        assert_eq!((&*of("b").message, of("b").permanent), ("not it", true));
+        assert_eq!((&*of("a").message, of("a").permanent), ("b: not it", false));
+        assert!(of("a").untouched && of("b").untouched);
+    }
+
+    /// Shim `a` has the handler that `b` wants; `a` goes, and nobody edits `b`.
+    #[test]
+    fn what_may_be_put_right_on_the_node_is_tried_again_where_nothing_was_done_there() {
+        for (reason, phase, permanent) in [
+            ("ConfigRefused", "detect", false),
+            ("NodeNotSupported", "detect", false),
+            ("ConfigRefused", "configure", true),
+            ("NodeNotSupported", "place", true),
+            ("WrongArchitecture", "extract", true),
+            ("DigestMismatch", "fetch", true),
+        ] {
+            let report = json!({"operation": "install", "phase": phase, "reason": reason});
+            let verdict = failed(&shared(2, &report), "PodFailurePolicy", "");
+            assert_eq!(verdict.all.permanent, permanent, "{reason} {phase}");
+        }
+        let report = json!({
+            "operation": "install", "phase": "done", "reason": "ConfigRefused",
+            "parts": [{"name": "b", "reason": "ConfigRefused"}],
+        });
+        assert!(
+            !failed(&shared(1, &report), "PodFailurePolicy", "").of("b", true).unwrap().permanent
+        );
+    }
+
     /// The one that is guilty is found when each is tried alone.
     #[test]
     fn what_several_failed_by_together_is_tried_again_and_so_is_what_nothing_is_said_of() {
@@ -295,6 +382,12 @@ mod tests {
             let report = json!({"operation": "install", "phase": phase, "reason": reason});
             pod(json!({"terminated": {"exitCode": 1, "message": report.to_string()}}))
         };
+        // What the runtime goes by is what it was.
+        let as_before = |phase: &str, reason: &str| {
+            let report =
+                json!({"operation": "install", "phase": phase, "reason": reason, "asBefore": true});
+            pod(json!({"terminated": {"exitCode": 2, "message": report.to_string()}}))
+        };
         let refused = || ended("extract", "WrongArchitecture");
         let waits = || pod(json!({"waiting": {"reason": "ImagePullBackOff"}}));
         let killed = || pod(json!({"terminated": {"exitCode": 137}}));
@@ -306,6 +399,9 @@ mod tests {
             (vec![ended("detect", "ConfigRefused")], "X", true),
             (vec![ended("place", "HostTrouble")], "X", false),
             (vec![ended("ready", "RolledBack")], "X", false),
+            (vec![as_before("configure", "ConfigRefused")], "X", true),
+            (vec![as_before("ready", "HostTrouble"), refused()], "X", true),
+            (vec![as_before("configure", "ConfigRefused"), killed()], "X", false),
             (vec![refused(), killed()], "X", false),
             (vec![refused(), PodStatus::default()], "X", false),
             (vec![pod(json!({"running": {}}))], "X", false),

@@ -1,7 +1,7 @@
 //! What a node carries of a Shim: what was begun, what was applied, what failed. It is an annotation of the node, so
 //! it is there after any restart, and gone with the node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_api::shim::{node_key, state};
 use portolan_core::Digest;
@@ -175,6 +175,16 @@ pub(crate) fn carried(node: &NodeFacts, marks: &Marks<'_>) -> Carried {
         // Somebody spoilt it; what is on the machine is there all the same.
         Err(_) => Carried::Legacy,
     }
+}
+
+/// The Shims of which a node says that their Job of this nonce was announced, whether or not anybody wants them now.
+pub(crate) fn announced(node: &NodeFacts, nonce: i64) -> BTreeSet<&String> {
+    let is = |text: &String| {
+        let record = serde_json::from_str::<Record>(text).ok();
+        let begun = record.filter(|record| record.node == node.uid).and_then(|one| one.begun);
+        begun.is_some_and(|begun| begun.nonce == nonce)
+    };
+    node.records.iter().filter(|(_, text)| is(text)).map(|(shim, _)| shim).collect()
 }
 
 /// When something of this name has its turn, once in so many seconds: always at the same distance from each other, so that

@@ -479,7 +479,7 @@ fn simulate(seed: u64) -> [usize; 4] {
 
 #[test]
 fn under_failures_churn_and_restarts_the_budget_holds_and_all_converges() {
-    let all: Vec<_> = (0..24).map(simulate).collect();
+    let all: Vec<_> = (0..48).map(simulate).collect();
     let sum = |at: usize| all.iter().map(|counts| counts[at]).sum::<usize>();
     let [restarts, held, shared, in_part] = [0, 1, 2, 3].map(sum);
     assert!(restarts > 100, "the controller was restarted {restarts} times");
@@ -494,7 +494,7 @@ fn under_failures_churn_and_restarts_the_budget_holds_and_all_converges() {
 #[test]
 fn at_rest_those_are_counted_as_ready_that_pods_are_sent_to_and_nobody_else() {
     let (mut failed, mut kept) = (0, 0);
-    for seed in 0..24 {
+    for seed in 0..96 {
         let mut run = Run::new(seed);
         (0..150).for_each(|_| run.tick());
         SHIMS.iter().for_each(|(name, _)| run.change(name));

@@ -249,26 +249,14 @@ mod tests {
     use kube::CustomResourceExt as _;
     use serde_json::json;
 
-    use super::super::record::{NodePatch, Record};
+    use super::super::record::Record;
     use super::super::world::shim;
     use super::*;
 
     fn failed(reason: &str) -> Cell {
         let why = Why { reason: reason.to_owned(), message: "so it was".to_owned() };
-        Cell {
-            state: Some(State::Failed { why, usable: false }),
-            hash: None,
-            carries: false,
-            busy: false,
-            want: None,
-            record: Record::default(),
-            patch: NodePatch::default(),
-            failure: None,
-            collect: None,
-            kill: Vec::new(),
-            wake: None,
-            warnings: Vec::new(),
-        }
+        let state = Some(State::Failed { why, usable: false });
+        Cell { state, ..Cell::of(Record::default()) }
     }
 
     /// A status with one entry more is refused as a whole, and with it everything else that it says.

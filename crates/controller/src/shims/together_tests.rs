@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::identity::Operation;
 use super::outcome::Verdict;
 use super::plan::{Done, Effect, Planner};
+use super::record::{Begun, Record};
 use super::settings::Settings;
 use super::world::{World, label, outcome, settings, shim};
 
@@ -158,6 +159,7 @@ fn heard_later(done: &Done) -> Done {
         Done::Refused { message, .. } => {
             Done::Refused { message: message.clone(), heard: Vec::new() }
         }
+        Done::Failed(_) => Done::Failed(Vec::new()),
         other => panic!("{other:?}"),
     }
 }
@@ -335,4 +337,111 @@ fn what_was_announced_as_one_and_never_made_is_made_as_one() {
     world.settle(&mut planner);
     assert_eq!(world.live(), [promised]);
     assert_eq!(world.writes[0], writes, "nothing has to be written first");
+}
+
+/// Settles, with what some effects come to decided by the test.
+fn settle_but(
+    world: &mut World,
+    planner: &mut Planner,
+    mut answer: impl FnMut(&mut World, &Effect) -> Option<Done>,
+) {
+    for _ in 0..60 {
+        for kind in &mut world.events {
+            kind.drain(..).for_each(|heard| planner.hear(heard));
+        }
+        for effect in planner.step(world.now, usize::MAX) {
+            let done = match answer(world, &effect) {
+                Some(done) => done,
+                None => world.apply(&effect),
+            };
+            effect
+                .key()
+                .into_iter()
+                .for_each(|key| planner.done(&key, heard_later(&done), world.now));
+        }
+        world.now += 100;
+    }
+}
+
+/// What is written on the node before the Job.
+fn patch_of(world: &mut World, start: &Effect) -> Done {
+    let Effect::Start { node, uid, patch, .. } = start else { panic!("{start:?}") };
+    let (node, uid, patch) = (node.clone(), uid.clone(), patch.clone());
+    match patch.is_empty() {
+        true => Done::Wrote(Vec::new()),
+        false => world.apply(&Effect::Patch { node, uid, patch }),
+    }
+}
+
+/// The request for three was on its way when the process ended, and the next has room for two of them alone.
+#[test]
+fn a_part_of_what_was_announced_as_one_is_another_job_and_the_late_one_is_ended() {
+    let (mut world, mut planner) =
+        cluster(2, &[("x", recreate()), ("y", recreate()), ("z", recreate())]);
+    let mut late = None;
+    settle_but(&mut world, &mut planner, |world, effect| match effect {
+        Effect::Start { node, order, .. } if node == "n0" => {
+            drop(patch_of(world, effect));
+            late = Some(order.render(&settings()));
+            Some(Done::Failed(Vec::new()))
+        }
+        _ => None,
+    });
+    assert_eq!(live(&world), [on("n1", "x,y,z")]);
+    world.edit_shim("z", |shim| {
+        let rolling = json!({"type": "rolling", "rolling": {"maxUpdate": 1}});
+        shim.spec.rollout_strategy = serde_json::from_value(rolling).unwrap();
+    });
+    planner = world.planner(wide());
+    world.settle(&mut planner);
+    assert_eq!(live(&world), [on("n0", "x,y"), on("n1", "x,y,z")]);
+    world.put_job(serde_json::from_value(late.expect("a Job")).unwrap());
+    world.settle(&mut planner);
+    assert_eq!(live(&world), [on("n0", "x,y"), on("n1", "x,y,z")], "one Job for each node");
+    world.finish(&mut planner);
+    for node in ["n0", "n1"] {
+        assert_eq!(words(&world, node, &["x", "y", "z"]), ["provisioned"; 3]);
+    }
+}
+
+/// The one begins by what was announced of it, with nothing to write of its own.
+#[test]
+fn a_refusal_that_is_not_yet_written_is_not_forgotten_where_another_shim_begins() {
+    let (mut world, mut planner) = cluster(1, &[("x", recreate()), ("y", recreate())]);
+    world.settle(&mut planner);
+    let job = world.live()[0].clone();
+    world.end(&job, Some(("JobFailed", false)));
+    wait(&mut world, &mut planner, 2);
+    world.edit_node("n0", |node| {
+        let annotations = node.metadata.annotations.as_mut().unwrap();
+        let text = annotations.get_mut("runtime.spinkube.dev/y").unwrap();
+        let mut record: Record = serde_json::from_str(text).unwrap();
+        let hash = record.failed.as_ref().unwrap().hash.clone();
+        let (operation, handler) = (Operation::Install, "y".to_owned());
+        record.begun = Some(Begun { operation, hash, nonce: 7, handler });
+        *text = serde_json::to_string(&record).unwrap();
+        for key in ["y", "runtime.spinkube.dev/y"] {
+            node.metadata.labels.as_mut().unwrap().insert(key.into(), "pending".into());
+        }
+    });
+    world.now += 31_000;
+    planner = world.planner(wide());
+    let mut asked = Vec::new();
+    settle_but(&mut world, &mut planner, |world, effect| {
+        let Effect::Start { order, .. } = effect else { return None };
+        asked.push(order.identity.shim.clone());
+        (order.identity.shim == "x").then(|| {
+            drop(patch_of(world, effect));
+            Done::Refused { message: "exceeded quota".into(), heard: Vec::new() }
+        })
+    });
+    assert_eq!(asked, ["x", "y"], "its time has not come");
+    let record =
+        &world.nodes["n0"].metadata.annotations.as_ref().unwrap()["runtime.spinkube.dev/x"];
+    assert!(record.contains("JobRefused") && record.contains("\"times\":2"), "{record}");
+    assert_eq!(words(&world, "n0", &["x"]), ["failed"]);
+    let told = world.notices.iter().filter(|notice| notice.reason == "JobRefused").count();
+    assert_eq!(told, 1);
+    world.finish(&mut planner);
+    assert_eq!(words(&world, "n0", &["x", "y"]), ["failed", "provisioned"]);
 }

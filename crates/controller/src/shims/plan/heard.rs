@@ -177,14 +177,15 @@ impl Planner {
         if self.graves.hold(&value.uid) {
             return;
         }
-        match self.jobs.get(&name).filter(|old| old.value.uid == value.uid) {
-            Some(old) => value.since = old.value.since,
-            None => self.unseen.push(name.clone()),
-        }
+        let old = self.jobs.get(&name).filter(|old| old.value.uid == value.uid);
+        let since = old.map(|old| old.value.since);
+        value.since = since.unwrap_or_default();
         match self.jobs.get_mut(&name) {
             Some(old) if version < old.version => {}
             Some(old) if old.value == value => old.version = version,
             _ => {
+                // What comes late of one that had the name before gives nobody more time.
+                self.unseen.extend(since.is_none().then(|| name.clone()));
                 let node = value.identity.node.clone();
                 self.is_made(&node, &name);
                 self.jobs.insert(name.clone(), Kept { version, value });
@@ -276,19 +277,7 @@ impl Planner {
             }
         }
         match done {
-            Done::Wrote(heard) => {
-                self.pauses.remove(key);
-                if let Key::Node(node) = key {
-                    self.rejected.remove(node);
-                    // Labels alone say nothing of a Job that was told to begin before.
-                    let answers =
-                        |heard: &Heard| matches!(heard, Heard::Job(_) | Heard::NodeGone(_));
-                    if heard.iter().any(answers) {
-                        self.starting.remove(node);
-                    }
-                }
-                heard.into_iter().for_each(|heard| self.hear(heard));
-            }
+            Done::Wrote(heard) => self.wrote(key, heard),
             Done::Collected(uid, verdict) => {
                 self.pauses.remove(key);
                 // Of a Job that went meanwhile nobody would ever take it away again.
@@ -300,28 +289,54 @@ impl Planner {
                     self.verdicts.insert(uid, verdict);
                 }
             }
-            Done::Refused { message, heard } => {
-                match key {
-                    Key::Class(shim) if self.knows(key) => {
-                        self.refused_classes.insert(shim.clone(), message);
-                    }
-                    Key::Node(node) => self.reject(node, &message, now),
-                    Key::Class(_) | Key::Job(_) | Key::Shim(_) => {}
-                }
-                heard.into_iter().for_each(|heard| self.hear(heard));
-                // Of a node it is written down as a failure, which has pauses of its own.
-                match key {
-                    Key::Node(_) => self.pause(key, now, FIRST_PAUSE, LONGEST_PAUSE),
-                    _ => self.pause(key, now, FIRST_PAUSE_REFUSED, LONGEST_PAUSE_REFUSED),
-                }
-            }
+            Done::Refused { message, heard } => self.refused(key, (message, heard), now),
             Done::Failed(heard) => {
                 if let Key::Node(node) = key {
+                    self.is_written_in_part(node, &heard);
                     self.lose(node, now);
                 }
                 heard.into_iter().for_each(|heard| self.hear(heard));
                 self.pause(key, now, FIRST_PAUSE, LONGEST_PAUSE);
             }
+        }
+    }
+
+    fn wrote(&mut self, key: &Key, heard: Vec<Heard>) {
+        self.pauses.remove(key);
+        if let Key::Node(node) = key {
+            self.is_written(node);
+            // Labels alone say nothing of a Job that was told to begin before.
+            let answers = |heard: &Heard| matches!(heard, Heard::Job(_) | Heard::NodeGone(_));
+            if heard.iter().any(answers) {
+                self.starting.remove(node);
+            }
+        }
+        heard.into_iter().for_each(|heard| self.hear(heard));
+    }
+
+    fn refused(&mut self, key: &Key, (message, heard): (String, Vec<Heard>), now: i64) {
+        match key {
+            Key::Class(shim) if self.knows(key) => {
+                self.refused_classes.insert(shim.clone(), message);
+            }
+            Key::Node(node) => {
+                self.is_written_in_part(node, &heard);
+                self.reject(node, &message, now);
+            }
+            Key::Class(_) | Key::Job(_) | Key::Shim(_) => {}
+        }
+        heard.into_iter().for_each(|heard| self.hear(heard));
+        // Of a node it is written down as a failure, which has pauses of its own.
+        match key {
+            Key::Node(_) => self.pause(key, now, FIRST_PAUSE, LONGEST_PAUSE),
+            _ => self.pause(key, now, FIRST_PAUSE_REFUSED, LONGEST_PAUSE_REFUSED),
+        }
+    }
+
+    /// The node comes before the Job: it may be written where that is not made.
+    fn is_written_in_part(&mut self, node: &str, heard: &[Heard]) {
+        if heard.iter().any(|heard| matches!(heard, Heard::Node(_))) {
+            self.is_written(node);
         }
     }
 

@@ -1,6 +1,6 @@
 //! Who begins now, over all Shims and nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::{Effect, Key, Order, Piece, Planner, Starting};
@@ -47,6 +47,8 @@ impl Planner {
     /// When a node is to be looked at although nothing is heard of it: when a Job of it is late, whoever it is of, and when
     /// what failed may be tried again.
     fn wake(&self, node: &str, now: i64) -> Option<i64> {
+        // One that went while it was written is looked at when that ends.
+        self.nodes.get(node)?;
         let deadline = self.settings.deadline_seconds;
         let late = self.live(node, now).map(|job| job.late_from(deadline));
         let cells = self.ledger.of_node(node).into_iter().flatten();
@@ -111,26 +113,26 @@ impl Planner {
         {
             return;
         }
-        let Some(one) = self.starting.get_mut(node) else { return };
-        let identity = &one.order.identity;
+        let Some(one) = self.starting.get(node) else { return };
+        let (order, lasts, until) = (Arc::clone(&one.order), one.lasts(now), one.until);
+        let identity = &order.identity;
         let same = identity.parts().all(|(shim, _, hash)| {
             let want = self.ledger.cell(node, shim).and_then(|cell| cell.want.as_ref());
             want.is_some_and(|want| want.hash == hash && want.operation == identity.operation)
         });
         match () {
             () if same => {
-                one.told = true;
-                let order = Arc::clone(&one.order);
-                let announced = self.announced(&order.identity).unwrap_or_default();
-                let identity = &order.identity;
+                self.starting.entry(node.to_owned()).and_modify(|one| one.told = true);
+                let (patch, told) = self.announcement(identity).unwrap_or_default();
+                effects.extend(told);
                 let (node, uid) = (identity.node.clone(), identity.node_uid.clone());
-                self.owed.hold(&node);
-                effects.push(Effect::Start { node, uid, patch: announced, order });
+                self.owed.settle(&node);
+                effects.push(Effect::Start { node, uid, patch, order });
                 self.busy.insert(key);
             }
             // By then it would have been heard of.
-            () if !one.lasts(now) => drop(self.starting.remove(node)),
-            () => drop(self.timers.insert((one.until, key))),
+            () if !lasts => drop(self.starting.remove(node)),
+            () => drop(self.timers.insert((until, key))),
         }
     }
 
@@ -176,20 +178,11 @@ impl Planner {
         }
         let order = Arc::new(Order { identity, pieces });
         let (node, uid) = (node.to_owned(), order.identity.node_uid.clone());
-        let mut patch = self.announced(&order.identity)?;
-        let mut effects = Vec::new();
-        // Where it was announced before nothing has to be written first.
-        if !patch.is_empty() {
-            let (mut whole, told) = self.owed(&node, &uid, shims);
-            whole.extend(&patch);
-            patch = whole;
-            effects = told;
-            self.owed.settle(&node);
-        }
-        self.owed.hold(&node);
+        let (patch, mut effects) = self.announcement(&order.identity)?;
+        self.owed.settle(&node);
         self.starting.insert(node.clone(), Starting::new(Arc::clone(&order), again, now));
-        // What is announced says so, too.
-        self.rejected.remove(&node);
+        // What is announced says so, too; of others it is remembered until it is written.
+        self.begins(&node, shims);
         self.busy.insert(Key::Node(node.clone()));
         effects.push(Effect::Start { node, uid, patch, order });
         Some(effects)
@@ -207,8 +200,11 @@ impl Planner {
             parts.push(Part { shim: shim.clone(), shim_uid, hash: want.hash.clone() });
         }
         let (operation, kept) = *nonces.first()?;
-        // Only where all were announced as one it may be that very Job that is missed.
-        let kept = kept.filter(|_| nonces.iter().all(|one| *one == (operation, kept)));
+        // Only where these, and no others, were announced as one it may be that very Job that is missed.
+        let kept = kept.filter(|nonce| {
+            nonces.iter().all(|one| *one == (operation, kept))
+                && shims.iter().collect::<BTreeSet<_>>() == record::announced(facts, *nonce)
+        });
         let Part { shim, shim_uid, hash } = parts.remove(0);
         let mut identity = Identity {
             shim,
@@ -224,6 +220,15 @@ impl Planner {
             identity.nonce += 1;
         }
         Some(identity)
+    }
+
+    /// What announces a Job, with all else that is to be written on its node and what is told of that.
+    fn announcement(&self, of: &Identity) -> Option<(NodePatch, Vec<Effect>)> {
+        let announced = self.announced(of)?;
+        let shims: Vec<String> = of.parts().map(|(shim, ..)| shim.to_owned()).collect();
+        let (mut patch, told) = self.owed(&of.node, &of.node_uid, &shims);
+        patch.extend(&announced);
+        Some((patch, told))
     }
 
     /// What has to be written on the node before this Job is made; nothing where that is there.

@@ -95,7 +95,20 @@ impl Planner {
             };
             (shim.to_owned(), Rejected { failed, again: one.again })
         };
-        self.rejected.insert(node.to_owned(), identity.parts().map(rejected).collect());
+        let rejected: Vec<_> = identity.parts().map(rejected).collect();
+        self.rejected.entry(node.to_owned()).or_default().extend(rejected);
+    }
+
+    /// These begin: that they were refused before is in what announces them.
+    pub(super) fn begins(&mut self, node: &str, shims: &[String]) {
+        if let Some(all) = self.rejected.get_mut(node) {
+            all.retain(|shim, _| !shims.contains(shim));
+        }
+    }
+
+    /// A node was written, and with it all that was known then: also what was refused.
+    pub(super) fn is_written(&mut self, node: &str) {
+        self.rejected.remove(node);
     }
 
     /// What was told to begin, where that is what was answered now and it did not begin as far as is known.

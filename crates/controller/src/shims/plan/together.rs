@@ -15,7 +15,8 @@ use crate::shims::identity::Operation;
 const MOST_BYTES: usize = 64 << 10;
 
 impl Planner {
-    /// The Shims that begin on a node with the one whose turn it is, that one first.
+    /// The Shims that begin on a node with the one whose turn it is, by their names: whoever finds them announced makes the
+    /// very Job, whose turn it may be then.
     pub(super) fn together(&self, one: &Candidate, turn: &Turn) -> Vec<String> {
         let first = &one.group.shim;
         let mut shims = vec![first.clone()];
@@ -33,6 +34,7 @@ impl Planner {
                 bytes = more;
             }
         }
+        shims.sort_unstable();
         shims
     }
 
