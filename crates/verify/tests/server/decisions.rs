@@ -97,7 +97,8 @@ violation[{{"msg": "no"}}] {{ answers.responses[_][1].{flag} == false }}
 async fn a_template_of_one_generation_refuses_at_the_route_of_the_other() {
     let bench = Bench::new();
     // Trouble is told as it is, not as a want of time, however slow the machine.
-    let registries = "[defaults]\nstall_timeout = \"10s\"\nrequest_timeout = \"20s\"\nretries = 2\n";
+    let registries =
+        "[defaults]\nstall_timeout = \"10s\"\nrequest_timeout = \"20s\"\nretries = 2\n";
     bench.write("registries.toml", registries);
     let patient = format!("{SHORT}\n[timeouts]\nverify = \"60s\"\n");
     let verifier = bench.start_with("", &patient).await;
