@@ -89,15 +89,28 @@ impl Layout {
             return Ok(false);
         }
         self.make_room(&target)?;
+        if self.lasting {
+            // Before it has its name here: where it comes from it may not have been meant to last.
+            match durable::sync_file(&source) {
+                Err(DurableError::Io { source, .. })
+                    if source.kind() == io::ErrorKind::NotFound =>
+                {
+                    return Ok(false);
+                }
+                synced => synced?,
+            }
+        }
         match fs::hard_link(&source, &target) {
             Ok(()) => {
-                // Where it comes from it may not have been meant to last.
-                durable::sync_file(&target)?;
-                durable::sync_dir(target.parent().unwrap_or(&target))?;
+                self.sync_names(&target)?;
                 self.touch_blob(digest)?;
                 return Ok(true);
             }
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(true),
+            // Somebody else gives it its name, and may not have made that last yet.
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                self.sync_names(&target)?;
+                return Ok(true);
+            }
             Err(_) => {} // Another file system, or one without links: copy.
         }
         let (mut file, size) = match from.open_blob(digest) {
@@ -157,6 +170,13 @@ impl Layout {
 
     pub(crate) fn blobs_dir(&self, algorithm: Algorithm) -> PathBuf {
         self.dir.join("blobs").join(algorithm.as_str())
+    }
+
+    fn sync_names(&self, target: &Path) -> Result<(), LayoutError> {
+        match self.lasting {
+            true => Ok(durable::sync_dir(target.parent().unwrap_or(target))?),
+            false => Ok(()),
+        }
     }
 
     /// Only `blobs/sha256` exists from the start.
