@@ -38,3 +38,8 @@ pub const POLICY_INVALID: &str = "PolicyInvalid";
 pub const MOVED: &str = "Moved";
 /// The tag moved to what the Release does not follow.
 pub const NOT_FOLLOWED: &str = "NotFollowed";
+
+/// Whether what stands for this reason is waited for, and not anybody who mends something.
+pub fn will_pass(reason: &str) -> bool {
+    [REGISTRY_UNAVAILABLE, POLICY_UNDECIDED].contains(&reason)
+}

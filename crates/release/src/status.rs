@@ -264,11 +264,6 @@ fn signers(answer: &Answer, digest: &str) -> Vec<Signer> {
     signers
 }
 
-/// Whether it is waited for, and not for anybody who mends something.
-fn will_pass(reason: &str) -> bool {
-    [reason::REGISTRY_UNAVAILABLE, reason::POLICY_UNDECIDED].contains(&reason)
-}
-
 /// Nobody who requires verification runs what is not verified; who does not still waits for a policy that they named.
 fn ready(verified: &Verdicts, required: bool) -> Verdicts {
     let (status, why, message) = (verified.0, verified.1, &verified.2);
@@ -282,7 +277,7 @@ fn ready(verified: &Verdicts, required: bool) -> Verdicts {
             let message = format!("it is not verified, which is not required: {message}");
             (Status::True, reason::VERIFICATION_NOT_REQUIRED, message)
         }
-        (Status::Unknown, _) if will_pass(why) => (Status::Unknown, why, message.clone()),
+        (Status::Unknown, _) if reason::will_pass(why) => (Status::Unknown, why, message.clone()),
         (Status::Unknown, true) if why == reason::NO_POLICY => {
             let hint = "; name one, or set spec.requireVerification to false";
             (Status::False, why, format!("{message}{hint}"))
@@ -327,7 +322,7 @@ fn conditions(
             one.status == status
                 && one.reason == reason
                 && one.observed_generation == generation
-                && will_pass(reason)
+                && reason::will_pass(reason)
         };
         let before = condition::find(&old.conditions, kind).filter(same);
         let new = Condition {

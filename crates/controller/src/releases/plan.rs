@@ -83,7 +83,7 @@ pub(crate) fn looked(
     let same = release.status.as_ref().map(why) == Some(why(status));
     let before = before.filter(|one| one.generation == generation && same);
     let failures = before.map_or(0, |one| one.failures);
-    let waits = why(status).as_deref() == Some(reason::REGISTRY_UNAVAILABLE);
+    let waits = why(status).as_deref().is_some_and(reason::will_pass);
     let twice = |first: Duration, longest: Duration| {
         first.saturating_mul(1 << failures.min(10)).min(longest)
     };
@@ -182,6 +182,7 @@ mod tests {
         let troubled = [1, 2, 4, 8, 16, 32, 60, 60, 60];
         assert_eq!(pauses(false, "Unknown", "RegistryUnavailable", true), troubled);
         assert_eq!(pauses(false, "Unknown", "RegistryUnavailable", false), troubled);
+        assert_eq!(pauses(false, "Unknown", "PolicyUndecided", false), troubled);
         assert_eq!(pauses(true, "True", "Ready", false), [60; 9]);
         assert_eq!(pauses(true, "False", "NotVerified", false)[4..], [60; 5]);
         // Who mends one thing does not wait for the next as long as for the first.

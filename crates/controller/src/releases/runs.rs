@@ -194,8 +194,10 @@ fn step(wanted: &Release, there: Option<&Release>) -> Step {
     let same_image = there.spec.image == wanted.spec.image;
     match (same_image, there.spec.track) {
         (true, _) => Step::Nothing,
+        // It was this run's, and somebody has changed it since.
+        (false, true) if age(there) == age(wanted) => Step::Nothing,
         // An older run that is heard of again takes nothing back.
-        (false, true) if age(there) >= age(wanted) => Step::Older(format!(
+        (false, true) if age(there) > age(wanted) => Step::Older(format!(
             "the Release {} has the image of a newer run already: {}",
             there.metadata.name.as_deref().unwrap_or_default(),
             age(there).1.unwrap_or_default(),
@@ -264,7 +266,10 @@ async fn became_none(
 ) -> Result<Action, ReconcileError> {
     let (namespace, name) = (run.metadata.namespace.as_deref(), run.metadata.name.as_deref());
     let action = note(run, context, NOT_RELEASED, noted).await?;
-    tracing::warn!(namespace, name, note = news.note, "a run became no Release");
+    match news.warning {
+        true => tracing::warn!(namespace, name, note = news.note, "a run became no Release"),
+        false => tracing::info!(namespace, name, note = news.note, "a run became no Release"),
+    }
     tell(&context.recorder, run, &news).await;
     Ok(action)
 }
