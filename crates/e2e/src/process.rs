@@ -116,9 +116,9 @@ impl Drop for Running {
     }
 }
 
-/// Below what Linux gives to whoever asks for any port (from 32,768): nobody comes to one of these by chance between
-/// our look and the server's.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// Below what Linux gives to whoever asks for any port (from 32,768) and below the ports of nodes (from 30,000): nobody
+/// comes to one of these by chance between our look and the server's.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// A port that is free on that address, and that is given to nobody else in this program.
 pub fn free_port(address: IpAddr) -> Result<u16> {

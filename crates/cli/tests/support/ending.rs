@@ -48,7 +48,7 @@ pub(crate) fn signal(child: &Child, signal: Signal) {
 
 /// How it ended, which it must do soon.
 pub(crate) fn ended(child: &mut Child) -> Option<i32> {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + Duration::from_secs(60);
     loop {
         if let Some(status) = child.try_wait().expect("it is a child") {
             return status.code();
