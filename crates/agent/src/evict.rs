@@ -73,6 +73,15 @@ impl Usage {
     fn used(&self) -> u64 {
         self.filesystem_bytes.saturating_sub(self.available_bytes)
     }
+
+    /// As it is when so many bytes of the cache are gone.
+    pub fn without(self, bytes: u64) -> Self {
+        Self {
+            cache_bytes: self.cache_bytes.saturating_sub(bytes),
+            available_bytes: self.available_bytes.saturating_add(bytes).min(self.filesystem_bytes),
+            ..self
+        }
+    }
 }
 
 /// How much must go so that `room` more bytes fit below the high-water marks; the targets are
@@ -284,6 +293,9 @@ mod tests {
         assert_eq!(bytes_beyond(&usage(50, 99), &marks, 0), 1);
         assert_eq!(bytes_beyond(&usage(50, 99), &marks, 1), 0);
         assert_eq!(bytes_beyond(&usage(150, 500), &marks, 20), 30);
+        let emptied = usage(90, 50).without(80);
+        assert_eq!((emptied.cache_bytes, emptied.available_bytes), (10, 130));
+        assert_eq!(usage(90, 950).without(u64::MAX), usage(0, 1000));
         assert_eq!(bytes_to_free(&usage(u64::MAX, 0), &marks, u64::MAX), u64::MAX - 60);
     }
 }

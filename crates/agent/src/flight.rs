@@ -96,6 +96,12 @@ where
         self.len() == 0
     }
 
+    /// How many wait for it.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self, key: &K) -> usize {
+        lock(&self.0).flights.get(key).map_or(0, |flight| flight.waiting)
+    }
+
     fn board<F>(
         &self,
         key: K,
@@ -212,10 +218,6 @@ mod tests {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
-
-        fn waiting(&self) -> usize {
-            lock(&self.flights.0).flights.get(&7).map_or(0, |flight| flight.waiting)
-        }
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -227,7 +229,7 @@ mod tests {
                 tokio::spawn(async move { yard.wanted().await })
             })
             .collect();
-        yard.until(|yard| yard.waiting() == 200).await;
+        yard.until(|yard| yard.flights.waiting(&7) == 200).await;
         yard.go.notify_one();
         let mut led = 0;
         for one in all {

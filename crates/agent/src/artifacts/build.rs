@@ -298,8 +298,10 @@ impl Job {
             return Err(PrepareError::NeverFits { digest, least, reachable });
         }
         if self.purpose == Purpose::Ahead {
-            let fits = bytes_to_free(&usage, &inner.marks, room) == 0;
-            return if fits { Ok(()) } else { Err(PrepareError::NoFreeRoom { digest }) };
+            let fits = |usage| bytes_to_free(&usage, &inner.marks, room) == 0;
+            let enough_may_go = fits(usage.without(evictable));
+            let refused = PrepareError::NoFreeRoom { digest, enough_may_go };
+            return if fits(usage) { Ok(()) } else { Err(refused) };
         }
         let beyond = tokio::task::spawn_blocking(move || {
             let bytes = bytes_to_free(&inner.store.usage(), &inner.marks, room);

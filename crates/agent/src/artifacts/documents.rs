@@ -159,21 +159,21 @@ async fn fetch_once(inner: &Arc<Inner>, image: &ResolvedImage) -> Result<Documen
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use portolan_core::{HostPlatform, Platform};
     use serde_json::json;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::{CacheConfig, Config};
     use crate::metrics::Metrics;
     use crate::spec::ImageSpec;
 
-    /// Two starts may both find nothing; the later one of them must not fetch what the earlier one
-    /// has brought in the meantime.
-    #[tokio::test]
-    async fn what_came_after_the_callers_look_is_not_fetched_again() {
+    /// A cache with an image that has no layers, whose registry never answers. Gives back the folder it is in.
+    pub(in crate::artifacts) fn with_an_image(
+        cache: CacheConfig,
+    ) -> (tempfile::TempDir, Artifacts, ResolvedImage) {
         let root = tempfile::tempdir().unwrap();
-        let config = Config { root: root.path().to_owned(), ..Config::default() };
+        let config = Config { root: root.path().to_owned(), cache, ..Config::default() };
         let host = HostPlatform::named(&Platform::new("linux", "amd64"));
         let artifacts = Artifacts::open(&config, Arc::new(Metrics::new()), host).unwrap();
         let blob = json!({
@@ -203,6 +203,14 @@ mod tests {
         }))
         .unwrap();
         let image = ResolvedImage::from_spec(&spec).unwrap();
+        (root, artifacts, image)
+    }
+
+    /// Two starts may both find nothing; the later one of them must not fetch what the earlier one
+    /// has brought in the meantime.
+    #[tokio::test]
+    async fn what_came_after_the_callers_look_is_not_fetched_again() {
+        let (_root, artifacts, image) = with_an_image(CacheConfig::default());
         let inner = Arc::clone(&artifacts.0);
         let cancel = CancellationToken::new();
         let found = fetch_documents(inner, image, Purpose::Start, cancel).await.unwrap();

@@ -139,3 +139,38 @@ pub(super) fn log_outcome(
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::poll;
+    use portolan_core::Digest;
+
+    use super::super::documents::tests::with_an_image;
+    use super::*;
+    use crate::config::{CacheConfig, Size};
+
+    /// One flight for all who want the same, and not the narrowest of their rights.
+    #[tokio::test]
+    async fn a_start_that_waits_for_what_is_fetched_ahead_has_room_made_for_it() {
+        let cache = CacheConfig { target_bytes: Some(Size(50_000)), ..CacheConfig::default() };
+        let (_root, artifacts, image) = with_an_image(cache);
+        let unused = vec![7; 100_000];
+        let name = Digest::sha256(&unused);
+        artifacts.0.store.put_small_blob(&name, &unused).unwrap();
+        let documents = artifacts.documents(&image, Purpose::Ahead).await.unwrap();
+        let id = DiskId::new(image.resolved_digest, ROOTDISK_FORMAT_VERSION);
+        // While others build, both wait for the same.
+        let turns = artifacts.0.config.pull.concurrency.get();
+        let turns = artifacts.0.builds.acquire_many(u32::try_from(turns).unwrap()).await.unwrap();
+        let mut ahead = Box::pin(artifacts.fly(&id, &image, &documents, Purpose::Ahead));
+        let mut start = Box::pin(artifacts.fly(&id, &image, &documents, Purpose::Start));
+        assert!(poll!(&mut ahead).is_pending() && poll!(&mut start).is_pending());
+        assert_eq!(artifacts.0.disks.waiting(&id), 2);
+        drop(turns);
+        let (ahead, start) = tokio::join!(ahead, start);
+        let ahead = ahead.unwrap_err();
+        assert!(ahead.waits_for_room(), "{ahead}");
+        start.unwrap();
+        assert!(artifacts.0.store.usage().cache_bytes < 100_000, "it went");
+    }
+}

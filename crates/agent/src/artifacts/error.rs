@@ -93,11 +93,14 @@ pub enum PrepareError {
     },
     /// It would fit only if something went, and it is not needed yet.
     #[error(
-        "no free room for the root disk of {digest}; nothing is evicted for what nobody has asked for yet"
+        "no free room for the root disk of {digest}; nothing is evicted for what nobody has asked for yet{}",
+        if *enough_may_go { "" } else { ", and all that may go may not be enough" }
     )]
     NoFreeRoom {
         /// The manifest.
         digest: Digest,
+        /// It would fit if all went that nobody uses, as far as its manifest tells.
+        enough_may_go: bool,
     },
     /// Larger than everything that could be freed.
     #[error(
@@ -149,9 +152,10 @@ impl AcquireError {
         }
     }
 
-    /// There may be room for whoever may make it.
-    pub fn is_for_want_of_free_room(&self) -> bool {
-        matches!(self, Self::Prepare(error) if error.is_for_want_of_free_room())
+    /// Nothing but what nobody uses is in its way, so that it is worth waiting for it to go.
+    pub fn waits_for_room(&self) -> bool {
+        matches!(self, Self::Prepare(error)
+            if matches!(**error, PrepareError::NoFreeRoom { enough_may_go: true, .. }))
     }
 
     /// Nothing went wrong: it was given up.
@@ -227,9 +231,14 @@ impl PrepareError {
     }
 
     /// The same as it is for whoever wanted the disk: without the right to make room, full is full of what others keep.
+    /// What was full in the middle is larger than its manifest tells, so nobody knows whether it would ever fit.
     pub(super) fn for_purpose(self, digest: Digest, purpose: Purpose) -> Self {
         match purpose {
-            Purpose::Ahead if self.is_full() && !self.never_fits() => Self::NoFreeRoom { digest },
+            Purpose::Ahead
+                if self.is_full() && !self.never_fits() && !self.is_for_want_of_free_room() =>
+            {
+                Self::NoFreeRoom { digest, enough_may_go: false }
+            }
             _ => self,
         }
     }

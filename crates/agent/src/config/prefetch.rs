@@ -14,7 +14,7 @@ pub struct PrefetchConfig {
     pub releases: bool,
     /// Only those of this namespace; not set: of all.
     pub namespace: Option<String>,
-    /// So many of them, the newest first: 64. What failed the last time is none of them.
+    /// So many of them, the newest first: 64. As many that failed the last time are tried besides.
     pub limit: NonZeroUsize,
     /// Images fetched at a time: 1. What is started meanwhile shares `pull.concurrency` with them.
     pub concurrency: NonZeroUsize,

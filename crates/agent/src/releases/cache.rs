@@ -37,7 +37,7 @@ pub(crate) struct Fetched {
 pub(crate) struct NotFetched {
     pub(crate) reason: Reason,
     pub(crate) message: String,
-    /// It would be here if more room were free.
+    /// It would be here if what nobody uses were not. What fits in no case is none of that: nobody is to wait for it.
     pub(crate) no_room: bool,
 }
 

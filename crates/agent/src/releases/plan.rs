@@ -31,7 +31,7 @@ pub(super) struct Attempt {
     due: Instant,
     /// Why it is not here.
     problem: Option<String>,
-    /// That was want of room.
+    /// That was want of room that there can be.
     no_room: bool,
 }
 
@@ -125,7 +125,7 @@ pub(super) fn plan(view: &View<'_>) -> Plan {
             ),
             Ok(image) => {
                 let (state, message) = stand(view, &round, key, image);
-                round.count(key, state, view.failed(key, image));
+                round.count(view, (key, image), state);
                 match state {
                     PrefetchState::Fetching => {
                         kept.insert(key);
@@ -158,18 +158,30 @@ struct Round<'a> {
     begun: usize,
     /// Of the limit.
     counted: usize,
+    /// Of the places besides, which are as many, for what failed the last time.
+    failed: usize,
     /// The newest that found no room.
     stuck: Option<&'a Key>,
 }
 
 impl<'a> Round<'a> {
     /// What failed the last time has no place of the limit until it is here: whoever labels what nobody can fetch would
-    /// else keep the others away, and each new try would push out an older one that is under way.
-    fn count(&mut self, key: &'a Key, state: PrefetchState, failed: Option<&Attempt>) {
-        if state == PrefetchState::Here || failed.is_none() {
-            self.counted += 1;
-        } else if failed.is_some_and(|attempt| attempt.no_room) {
+    /// else keep the others away, and each new try would push out an older one that is under way. It has one of as many
+    /// others, and of the limit once those are taken: else all that there are would be tried where all of them fail.
+    fn count(
+        &mut self,
+        view: &View<'_>,
+        (key, image): (&'a Key, &ResolvedImage),
+        state: PrefetchState,
+    ) {
+        let failed = view.failed(key, image).filter(|_| state != PrefetchState::Here);
+        if failed.is_some_and(|attempt| attempt.no_room) {
             self.stuck = self.stuck.or(Some(key));
+        }
+        if failed.is_some() && self.failed < view.limit {
+            self.failed += 1;
+        } else {
+            self.counted += 1;
         }
     }
 }
@@ -330,19 +342,39 @@ mod tests {
             let attempt = Attempt::failed(image(name), None, &refused, (now, 1.0));
             world.attempts.insert(key(name), attempt);
         }
-        let plan = world.plan(1, 8, now);
+        let plan = world.plan(2, 8, now);
         assert_eq!(
             (begun(&plan), states(&plan)),
             (vec!["a"], vec!["failed", "failed", "fetching"])
         );
         // Their turn comes again while the older one is under way.
         world.flying.insert(key("a"), image("a"));
-        let plan = world.plan(1, 8, now + REFUSAL);
+        let plan = world.plan(2, 8, now + REFUSAL);
         assert_eq!((begun(&plan), plan.cancel.len()), (vec!["c", "b"], 0));
         // Once one of them is here, it is the one of the limit.
         world.cached.insert(image("c").resolved_digest);
         let plan = world.plan(1, 8, now + REFUSAL);
         assert_eq!(states(&plan), ["here", "skipped", "skipped"]);
+    }
+
+    #[test]
+    fn where_all_fail_no_more_are_tried_than_twice_the_limit() {
+        let mut now = Instant::now();
+        let mut world = World::of(&["j", "i", "h", "g", "f", "e", "d", "c", "b", "a"]);
+        let mut tried = BTreeSet::new();
+        for _ in 0..30 {
+            for (key, image) in world.plan(2, 8, now).begin {
+                let late = why(Reason::ImagePullFailed, false);
+                let before = world.attempts.get(&key);
+                let attempt = Attempt::failed(image, before, &late, (now, 1.0));
+                tried.insert(key.name.clone());
+                world.attempts.insert(key, attempt);
+            }
+            now += TROUBLE;
+        }
+        assert_eq!(tried, ["g", "h", "i", "j"].map(str::to_owned).into());
+        let skipped = states(&world.plan(2, 8, now)).iter().filter(|s| **s == "skipped").count();
+        assert_eq!(skipped, 6);
     }
 
     #[test]

@@ -183,7 +183,7 @@ impl Cache for Agent {
                 Err(error) => Err(NotFetched {
                     reason: error.reason(),
                     message: chain(&error),
-                    no_room: error.is_for_want_of_free_room(),
+                    no_room: error.waits_for_room(),
                 }),
             }
         }

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::harness::{Berth, Yard, chain, check, id, resolved, sized, small};
 use crate::support::disk::Mount;
-use crate::support::fault::{Fault, FaultServer};
+use crate::support::fault::FaultServer;
 use crate::support::image::{Image, bytes};
 
 const MIB: usize = 1 << 20;
@@ -120,7 +120,7 @@ async fn what_is_fetched_ahead_fills_free_room_and_evicts_nothing() {
     let [first, second] = [0, 1].map(|n| resolved(&server, &images[n]));
     berth.artifacts.prefetch(&first, Purpose::Ahead, &cancel).await.unwrap();
     let error = berth.artifacts.prefetch(&second, Purpose::Ahead, &cancel).await.unwrap_err();
-    assert!(error.is_for_want_of_free_room(), "{}", chain(&error));
+    assert!(error.waits_for_room(), "{}", chain(&error));
     assert!(berth.disk_exists(&images[0].top.digest), "it was not evicted");
     let errors = "portolan_agent_rootdisk_build_errors_total{reason=\"disk_full\"}";
     assert_eq!(berth.metric(errors), 0.0);
@@ -128,46 +128,24 @@ async fn what_is_fetched_ahead_fills_free_room_and_evicts_nothing() {
     assert!(!berth.disk_exists(&images[0].top.digest), "whoever asks for an image gets its room");
 }
 
-/// One flight for all who want the same, and not the narrowest of their rights.
+/// Whoever waited for its room would wait for ever.
 #[tokio::test]
-async fn a_start_that_waits_for_what_is_fetched_ahead_has_room_made_for_it() {
-    let images = [sized(160, 60_000), sized(161, 60_000)];
+async fn what_would_not_fit_into_an_empty_cache_waits_for_no_room() {
+    let images = [sized(160, 10_000), sized(161, 60_000)];
     let (server, mut yard) = with_room_for_one(&images);
-    yard.config.pull.concurrency = 1.try_into().unwrap();
+    yard.config.cache.target_bytes = Some(Size(100_000));
     let berth = yard.open();
-    let [first, second] = [0, 1].map(|n| resolved(&server, &images[n]));
-    berth.acquire("a", &first).await;
-    berth.artifacts.release(&id("a"));
-    // One whose layer never comes has the one turn, so that the others wait for theirs together.
-    let slow = sized(162, 10_000);
-    server.registry().repositories.values_mut().next().unwrap().hold(&slow, "v3");
-    let layer = format!("/blobs/{}", crate::harness::layer_of(&slow));
-    server.always("GET", layer.clone(), Fault::HangAfter(1000));
-    let (slow, cancel) = (resolved(&server, &slow), CancellationToken::new());
-    let never = CancellationToken::new();
-    let turn = berth.artifacts.prefetch(&slow, Purpose::Request, &cancel);
-    let ahead = async {
-        while server.count("GET", &layer) == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-        berth.artifacts.prefetch(&second, Purpose::Ahead, &never).await
+    let cancel = CancellationToken::new();
+    let [small, large] = [0, 1].map(|n| resolved(&server, &images[n]));
+    let refused = async || {
+        let error = berth.artifacts.prefetch(&large, Purpose::Ahead, &cancel).await.unwrap_err();
+        assert_eq!(error.reason(), Reason::DiskFull, "{}", chain(&error));
+        assert!(!error.waits_for_room(), "{}", chain(&error));
     };
-    let start = async {
-        // The manifest is read before the disk is waited for.
-        let manifest = format!("/manifests/{}", images[1].top.digest);
-        while server.count("GET", &manifest) == 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
-        }
-        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-        let asked = async {
-            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-            cancel.cancel();
-        };
-        tokio::join!(berth.try_acquire("b", &second), asked).0
-    };
-    let (_, ahead, start) = tokio::join!(turn, ahead, start);
-    start.unwrap_or_else(|error| panic!("{}", chain(&error)));
-    assert!(ahead.is_err() || berth.disk_exists(&images[1].top.digest));
+    refused().await;
+    berth.artifacts.prefetch(&small, Purpose::Ahead, &cancel).await.unwrap();
+    refused().await;
+    assert!(berth.disk_exists(&images[0].top.digest), "it was not evicted");
 }
 
 #[tokio::test]
