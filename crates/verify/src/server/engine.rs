@@ -20,7 +20,7 @@ use super::metrics::{Metrics, Outcome, Selected};
 use super::question::{Asked, Ground, Machines, Told};
 use super::readers::{Asker, Reader};
 use super::trouble::{Code, Trouble};
-use super::turns::Turns;
+use super::turns::{Asking, Turn, Turns};
 use super::watch::{InForce, Watched};
 use crate::collect::Limits;
 use crate::decision::{self, Answer, Question, SubjectAnswer, Undecided};
@@ -176,8 +176,7 @@ impl Engine {
         let told: Vec<Kept<_>> = stream::iter(asking).buffered(AT_ONCE).try_collect().await?;
         // No longer than any of what it is made of.
         until = told.iter().map(|one| one.until).fold(until, Instant::min);
-        let subjects = told.into_iter().map(|one| one.value).collect();
-        let answer = Box::new(self.concluded(&spot, question, &image, subjects, ground).await?);
+        let answer = Box::new(self.concluded(&spot, question, &image, told, by).await?);
         Ok(Told::Answer { answer, media_type, kept: Some((until, ground.clone())) })
     }
 
@@ -188,17 +187,27 @@ impl Engine {
         spot: &Spot,
         question: &Question<'_>,
         image: &Subjects,
-        subjects: Vec<SubjectAnswer>,
-        ground: &Ground,
+        told: Vec<Kept<SubjectAnswer>>,
+        by: &By<'_>,
     ) -> Result<Answer, Trouble> {
         let undecided = |why: Undecided| Trouble::of_deciding(&why);
-        if question.rule.rego.is_none() {
+        let looks = told.iter().map(|one| one.until).collect();
+        let subjects = told.into_iter().map(|one| one.value).collect();
+        if by.rule.rego.is_none() {
             return conclude(question, image, subjects, |_| ()).await.map_err(undecided);
         }
         let key = ImageKey { repository: Arc::clone(&spot.kept), digest: image.top().digest };
-        let turn = self.turns.take((key, ground.generation)).await.map_err(undecided)?;
-        let note = move |why: &Undecided| turn.note(why);
-        conclude(question, image, subjects, note).await.map_err(undecided)
+        let asking = Asking::new(question, (key, by.ground.generation), looks);
+        let Question { reference, namespace, wanted, now, .. } = *question;
+        let (reference, namespace) = (reference.clone(), namespace.map(str::to_owned));
+        let (rule, wanted, image) = (Arc::clone(by.rule), wanted.clone(), image.clone());
+        let work = |turn: Turn| async move {
+            let (reference, namespace) = (&reference, namespace.as_deref());
+            let (rule, wanted) = (&rule, &wanted);
+            let question = Question { reference, namespace, rule, wanted, now };
+            conclude(&question, &image, subjects, |why| turn.note(why)).await
+        };
+        self.turns.decided(asking, work).await.map_err(undecided)
     }
 
     /// In whose names to ask: of who asks, then the operator's.
