@@ -482,10 +482,10 @@ fn under_failures_churn_and_restarts_the_budget_holds_and_all_converges() {
     let all: Vec<_> = (0..48).map(simulate).collect();
     let sum = |at: usize| all.iter().map(|counts| counts[at]).sum::<usize>();
     let [restarts, held, shared, in_part] = [0, 1, 2, 3].map(sum);
-    assert!(restarts > 100, "the controller was restarted {restarts} times");
+    assert!(restarts > 300, "the controller was restarted {restarts} times");
     assert!(held > 5, "an install began beside one that had failed {held} times");
     assert!(
-        shared > 100 && in_part > 20,
+        shared > 1500 && in_part > 200,
         "{shared} Jobs of several Shims, {in_part} failed in part"
     );
 }
@@ -524,5 +524,5 @@ fn at_rest_those_are_counted_as_ready_that_pods_are_sent_to_and_nobody_else() {
             kept += sent.into_iter().filter(|node| is(node, name, "failed")).count();
         }
     }
-    assert!(failed > 5 && kept > 0, "{failed} nodes failed, {kept} with what was there before");
+    assert!(failed > 20 && kept > 0, "{failed} nodes failed, {kept} with what was there before");
 }

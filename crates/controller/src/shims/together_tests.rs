@@ -160,7 +160,7 @@ fn heard_later(done: &Done) -> Done {
             Done::Refused { message: message.clone(), heard: Vec::new() }
         }
         Done::Failed(_) => Done::Failed(Vec::new()),
-        other => panic!("{other:?}"),
+        Done::Collected(uid, verdict) => Done::Collected(uid.clone(), verdict.clone()),
     }
 }
 
@@ -444,4 +444,37 @@ fn a_refusal_that_is_not_yet_written_is_not_forgotten_where_another_shim_begins(
     assert_eq!(told, 1);
     world.finish(&mut planner);
     assert_eq!(words(&world, "n0", &["x", "y"]), ["failed", "provisioned"]);
+}
+
+/// What announces another Shim's Job tells it with that, and does not get through.
+#[test]
+fn what_failed_is_told_once_however_often_it_has_to_be_written() {
+    let (mut world, mut planner) = cluster(1, &[("x", recreate())]);
+    let told = |world: &World| world.notices.iter().filter(|one| one.reason == "JobFailed").count();
+    world.settle(&mut planner);
+    world.end(&world.live()[0].clone(), Some(("JobFailed", false)));
+    world.put_shim(shim("y", "https://x.example/1", recreate()));
+    let mut starts = 0;
+    for _ in 0..3 {
+        settle_but(&mut world, &mut planner, |_, effect| {
+            starts += usize::from(matches!(effect, Effect::Start { .. }));
+            let writes = matches!(effect, Effect::Patch { .. } | Effect::Start { .. });
+            writes.then(|| Done::Failed(Vec::new()))
+        });
+    }
+    assert!(starts > 2, "{starts}");
+    assert_eq!(told(&world), 1);
+    // It is written at last, and fails anew.
+    let mut failed = 1;
+    for _ in 0..4 {
+        wait(&mut world, &mut planner, 60);
+        for job in world.live() {
+            let again = world.identity(&job).shim == "x";
+            failed += usize::from(again);
+            world.end(&job, again.then_some(("JobFailed", false)));
+        }
+    }
+    wait(&mut world, &mut planner, 2);
+    assert!(failed > 1, "{failed}");
+    assert_eq!(told(&world), failed);
 }

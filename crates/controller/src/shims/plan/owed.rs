@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use super::{Effect, Key, Planner, tell};
-use crate::shims::record::NodePatch;
+use crate::shims::record::{Failed, NodePatch};
 
 /// Nothing waits longer, in milliseconds, however much there is to do.
 const LONGEST_WAIT: i64 = 20_000;
@@ -15,6 +15,9 @@ pub(super) struct Owed {
     since: HashMap<String, i64>,
     /// Those that nobody writes, the oldest first.
     queue: BTreeSet<(i64, String)>,
+    /// Failures that people were told of and that are not known to be written, by node and Shim: what cannot be written
+    /// is tried again and again.
+    told: HashMap<String, HashMap<String, Failed>>,
 }
 
 impl Owed {
@@ -41,6 +44,23 @@ impl Owed {
         self.queue.first().map(|(since, _)| since + LONGEST_WAIT)
     }
 
+    /// Whether this failure is not told yet; it is from now on. When it was differs from look to look.
+    fn is_news(&mut self, node: &str, shim: &str, failed: &Failed) -> bool {
+        let told = self.told.entry(node.to_owned()).or_default();
+        let told = told.insert(shim.to_owned(), failed.clone());
+        told.is_none_or(|told| Failed { at: failed.at, ..told } != *failed)
+    }
+
+    /// Failures are still to be written of no other Shims.
+    fn keep_told(&mut self, node: &str, failing: &BTreeSet<&String>) {
+        if let Some(told) = self.told.get_mut(node) {
+            told.retain(|shim, _| failing.contains(shim));
+            if told.is_empty() {
+                self.told.remove(node);
+            }
+        }
+    }
+
     /// It is being written.
     pub(super) fn settle(&mut self, node: &str) {
         self.hold(node);
@@ -51,17 +71,25 @@ impl Owed {
 impl Planner {
     /// Remembers whether a look left something to write.
     pub(super) fn owe(&mut self, node: &str, now: i64) {
-        let mut cells = self.ledger.of_node(node).into_iter().flatten();
-        let owes = cells.any(|(_, cell)| !cell.patch.is_empty());
+        let cells = || self.ledger.of_node(node).into_iter().flatten();
+        let owes = cells().any(|(_, cell)| !cell.patch.is_empty());
+        let failing = cells().filter(|(_, cell)| cell.failure.is_some()).map(|(shim, _)| shim);
+        self.owed.keep_told(node, &failing.collect());
         self.owed.set(node, owes, now);
     }
 
-    /// What is to be written on a node but for these Shims, and what is told with it.
-    pub(super) fn owed(&self, node: &str, uid: &str, but: &[String]) -> (NodePatch, Vec<Effect>) {
+    /// What is to be written on a node but for these Shims, and what is told with it: once, however often it is written.
+    pub(super) fn owed(
+        &mut self,
+        node: &str,
+        uid: &str,
+        but: &[String],
+    ) -> (NodePatch, Vec<Effect>) {
         let mut patch = NodePatch::default();
         let mut told = Vec::new();
         for (shim, cell) in self.ledger.of_node(node).into_iter().flatten() {
-            told.extend(cell.failure.iter().map(|failed| tell(node, uid, shim, failed)));
+            let news = cell.failure.as_ref().filter(|failed| self.owed.is_news(node, shim, failed));
+            told.extend(news.map(|failed| tell(node, uid, shim, failed)));
             if !but.contains(shim) {
                 patch.extend(&cell.patch);
             }

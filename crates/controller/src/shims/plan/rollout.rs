@@ -223,7 +223,7 @@ impl Planner {
     }
 
     /// What announces a Job, with all else that is to be written on its node and what is told of that.
-    fn announcement(&self, of: &Identity) -> Option<(NodePatch, Vec<Effect>)> {
+    fn announcement(&mut self, of: &Identity) -> Option<(NodePatch, Vec<Effect>)> {
         let announced = self.announced(of)?;
         let shims: Vec<String> = of.parts().map(|(shim, ..)| shim.to_owned()).collect();
         let (mut patch, told) = self.owed(&of.node, &of.node_uid, &shims);
