@@ -116,7 +116,7 @@ impl Telling {
         let file = self.report.as_deref().or_else(|| log.is_file().then_some(log));
         if let Some(file) = file {
             // In place: what a kubelet mounts there is a file, and a rename would only cover it.
-            if let Err(untold) = std::fs::write(file, report.to_message(room(shims))) {
+            if let Err(untold) = std::fs::write(file, report.to_message(limit(file, shims))) {
                 format::tell(&format!("warning: {} cannot be written: {untold}", file.display()));
             }
         }
@@ -142,6 +142,11 @@ impl Telling {
     ) -> Result<Exit, Failure> {
         self.finish(Outcome::refused(operation, error), 1)
     }
+}
+
+/// How long a report may be. Nobody cuts what is written anywhere but where a kubelet reads it.
+fn limit(file: &Path, shims: usize) -> usize {
+    if file == Path::new(TERMINATION_LOG) { room(shims) } else { usize::MAX }
 }
 
 fn exit(error: &NodeError) -> Exit {
@@ -204,6 +209,12 @@ fn draw(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_report_is_cut_where_a_kubelet_reads_it_and_nowhere_else() {
+        assert_eq!(limit(Path::new("/dev/termination-log"), 8), room(8));
+        assert_eq!(limit(Path::new("/tmp/report"), 8), usize::MAX);
+    }
 
     #[test]
     fn what_would_fail_again_ends_a_job_and_what_may_pass_does_not() {
