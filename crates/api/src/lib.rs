@@ -27,6 +27,7 @@ pub mod build;
 pub mod condition;
 pub mod definitions;
 pub mod document;
+pub mod duration;
 pub mod install;
 pub mod keys;
 pub mod names;

@@ -102,7 +102,7 @@ fn what_a_cluster_would_drop_or_refuse_is_told_with_its_path() {
         ("image:", "immage:", "spec.output.immage", "did you mean image?"),
         ("{image: registry.example/app}", "{}", "spec.output.image", "is required"),
         ("{name: s}", "{name: 5}", "spec.strategy.name", "must be a text, not a number"),
-        ("output:", "timeout: soon\n  output:", "spec.timeout", "number"),
+        ("output:", "timeout: soon\n  output:", "spec.timeout", "is no duration such as"),
         (
             "output:",
             "source: {type: git, git: {url: u}}\n  output:",

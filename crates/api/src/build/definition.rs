@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Output, ParamValue, Source, Trigger};
+use crate::duration;
 
 /// What to build, how, and where the image goes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -54,7 +55,11 @@ pub struct BuildSpec {
     /// Where the image goes.
     pub output: Output,
     /// How long a run may take as a whole.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "duration::optional"
+    )]
     pub timeout: Option<Duration>,
     /// Variables for the steps of the strategy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -117,10 +122,18 @@ pub struct Retention {
     #[schemars(range(min = 1, max = 10_000))]
     pub succeeded_limit: Option<i32>,
     /// How long a failed one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "duration::optional"
+    )]
     pub ttl_after_failed: Option<Duration>,
     /// How long a successful one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "duration::optional"
+    )]
     pub ttl_after_succeeded: Option<Duration>,
     /// Whether runs go with their Build.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -9,6 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{BuildRunStatus, BuildSpec, Local, OutputOverride, ParamValue, StepResources};
+use crate::duration;
 
 /// One run of a Build.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema, CustomResource)]
@@ -49,7 +50,11 @@ pub struct BuildRunSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
     /// How long it may take.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "duration::optional"
+    )]
     pub timeout: Option<Duration>,
     /// Values for parameters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -130,9 +135,17 @@ pub enum BuildRunState {
 #[serde(rename_all = "camelCase")]
 pub struct RunRetention {
     /// When it failed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "duration::optional"
+    )]
     pub ttl_after_failed: Option<Duration>,
     /// When it succeeded.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "duration::optional"
+    )]
     pub ttl_after_succeeded: Option<Duration>,
 }

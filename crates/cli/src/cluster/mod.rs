@@ -72,7 +72,7 @@ pub(crate) fn duration(text: &str) -> Result<portolan_api::Duration, String> {
     if text.is_empty() || text.starts_with('-') {
         return Err(format!("{text:?} is no time that anything can take"));
     }
-    text.parse().map_err(|_| format!("{text:?} is no duration such as 90s, 10m or 1h30m"))
+    portolan_api::duration::parse(text).map_err(|why| format!("{text:?} {why}"))
 }
 
 /// A cluster that can be asked.

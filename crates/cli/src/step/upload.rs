@@ -36,10 +36,8 @@ enum Action {
 
 /// As a Build writes durations.
 fn duration(text: &str) -> Result<Duration, String> {
-    let value = serde_json::Value::String(text.to_owned());
-    let parsed: portolan_api::Duration =
-        serde_json::from_value(value).map_err(|error| error.to_string())?;
-    Ok(parsed.into())
+    let parsed = portolan_api::duration::parse(text);
+    parsed.map(Into::into).map_err(|why| format!("{text:?} {why}"))
 }
 
 pub(super) fn run(args: &Args) -> Result<Results, Stopped> {
