@@ -354,6 +354,26 @@ fn mounting_links_and_counts_as_use() {
     assert!(!target.mount_blob(&Digest::sha256(b"absent"), &source).unwrap());
 }
 
+/// A blob that was damaged is of another size than the good one elsewhere, and does not keep it out.
+#[test]
+fn what_was_damaged_is_taken_over_anew_and_takes_nothing_over() {
+    let (dir, good) = new();
+    let damaged = Layout::create(&dir.path().join("damaged")).unwrap();
+    let digest = good.put_blob(b"content").unwrap();
+    assert!(damaged.mount_blob(&digest, &good).unwrap());
+    let file = damaged.dir().join("blobs/sha256").join(digest.hex());
+    let damage = || {
+        // Both share one file otherwise.
+        std::fs::remove_file(&file).unwrap();
+        std::fs::write(&file, b"cont").unwrap();
+    };
+    damage();
+    assert!(good.mount_blob(&digest, &damaged).unwrap());
+    assert_eq!(good.blob_size(&digest).unwrap(), Some(7));
+    assert!(damaged.mount_blob(&digest, &good).unwrap());
+    assert_eq!(std::fs::read(&file).unwrap(), b"content");
+}
+
 /// What need not last is checked like the rest, and another layout may keep it.
 #[test]
 fn what_passes_is_whole_and_may_be_kept_elsewhere() {

@@ -177,7 +177,7 @@ async fn whole(place: &Place, digest: Digest) -> bool {
     let Ok(fetched) = place.manifest(&Target::Digest(digest)).await else { return false };
     let Document::Manifest(manifest) = &fetched.document else { return true };
     for blob in manifest.layers.iter().chain([&manifest.config]) {
-        if !place.has_blob(&blob.digest).await.is_ok_and(|there| there) {
+        if !place.has_blob(blob).await.is_ok_and(|there| there) {
             return false;
         }
     }

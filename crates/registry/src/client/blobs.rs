@@ -1,7 +1,7 @@
 //! Blobs without their bytes: is it there, mount it, delete it.
 
 use ::http::Method;
-use portolan_core::{Digest, Repository};
+use portolan_core::{Descriptor, Digest, Repository};
 
 use super::Remote;
 use super::error::{ClientError, Failure};
@@ -11,6 +11,12 @@ use crate::headers::resolve_location;
 
 /// The answers here have no body worth reading.
 const MAX_BODY: usize = 64 * 1024;
+
+/// Whether what a registry has in a size may be this blob. One that was damaged there has another, and is sent anew;
+/// registries that do not tell a size are taken to say 0.
+pub(crate) fn may_be(blob: &Descriptor, size: u64) -> bool {
+    size == 0 || size == blob.size
+}
 
 impl Remote {
     /// Whether the registry itself (not a mirror) has a blob, and its size if it says.

@@ -14,7 +14,7 @@
 
 mod answer;
 mod auth;
-mod blobs;
+pub(crate) mod blobs;
 mod credentials;
 mod download;
 mod error;

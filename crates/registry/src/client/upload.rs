@@ -13,6 +13,7 @@ use portolan_core::Descriptor;
 use url::Url;
 
 use super::Remote;
+use super::blobs::may_be;
 use super::error::{ClientError, Failure};
 use super::http::{Access, Answer, Call, Payload, Progress, refuse_downgrade};
 use super::retry::Retries;
@@ -177,7 +178,8 @@ impl Remote {
         // Images that are pushed side by side share layers: whoever comes second finds it there.
         let turn = self.turn("blob", &descriptor.digest);
         let _turn = turn.lock().await;
-        if self.find_blob(&descriptor.digest, Access::Push).await?.is_some() {
+        let found = self.find_blob(&descriptor.digest, Access::Push).await?;
+        if found.is_some_and(|size| may_be(descriptor, size)) {
             return Ok(Upload::Present);
         }
         let gates = self.shared.gates(&self.upstream.host);

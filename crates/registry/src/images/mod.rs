@@ -19,6 +19,7 @@ pub use entry::{EntryError, check_entry};
 pub use error::{ImageError, ResolveError};
 pub use platform::{Resolved, candidates, resolve_platform};
 
+use crate::client::blobs::may_be;
 use crate::client::{Client, Fetched, Remote};
 use crate::layout::{Layout, LayoutError};
 
@@ -129,11 +130,14 @@ impl Place {
         blob::read(self, descriptor, limit).await
     }
 
-    /// Whether the content is there.
-    pub async fn has_blob(&self, digest: &Digest) -> Result<bool, ImageError> {
+    /// Whether the content is there, as large as it should be.
+    pub async fn has_blob(&self, blob: &Descriptor) -> Result<bool, ImageError> {
         match self {
-            Self::Remote(remote) => Ok(remote.blob_exists(digest).await?.is_some()),
-            Self::Layout(layout) => Ok(layout.blob_size(digest)?.is_some()),
+            Self::Remote(remote) => {
+                let found = remote.blob_exists(&blob.digest).await?;
+                Ok(found.is_some_and(|size| may_be(blob, size)))
+            }
+            Self::Layout(layout) => Ok(layout.blob_size(&blob.digest)? == Some(blob.size)),
         }
     }
 

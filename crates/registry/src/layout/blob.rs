@@ -80,12 +80,14 @@ impl Layout {
     /// Takes a blob over from another layout, by hard link where the file system allows it and
     /// by copy elsewhere. False when the other layout does not have it.
     pub fn mount_blob(&self, digest: &Digest, from: &Self) -> Result<bool, LayoutError> {
-        if self.blob_size(digest)?.is_some() {
+        let (there, size) = (self.blob_size(digest)?, from.blob_size(digest)?);
+        // Of another size it was damaged, in either place: only who reads it can tell in which.
+        if there.is_some() && (there == size || size.is_none()) {
             self.touch_blob(digest)?;
             return Ok(true);
         }
         let (source, target) = (from.blob_path(digest), self.blob_path(digest));
-        if from.blob_size(digest)?.is_none() {
+        if size.is_none() {
             return Ok(false);
         }
         self.make_room(&target)?;
@@ -100,7 +102,12 @@ impl Layout {
                 synced => synced?,
             }
         }
-        match fs::hard_link(&source, &target) {
+        let linked = match there {
+            None => fs::hard_link(&source, &target),
+            // What is copied is checked, and takes the place of what is there.
+            Some(_) => Err(io::ErrorKind::Unsupported.into()),
+        };
+        match linked {
             Ok(()) => {
                 self.sync_names(&target)?;
                 self.touch_blob(digest)?;
@@ -128,8 +135,11 @@ impl Layout {
             }
             writer.write(&buffer[..n])?;
         }
-        writer.commit()?;
-        Ok(true)
+        match writer.commit() {
+            // It is the other's that was damaged.
+            Err(LayoutError::DigestMismatch { .. }) if there.is_some() => Ok(true),
+            kept => kept.map(|()| true),
+        }
     }
 
     /// Says that a blob is about to be used, so that garbage collection spares it for another
