@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use portolan_api::names::is_subdomain;
 use portolan_api::release::{PolicySource, READY, Release, ReleaseSpec, SecretName};
 use portolan_api::{ObjectMeta, condition};
 use portolan_core::{Platform, Reference};
@@ -139,6 +140,12 @@ fn asked_for(args: &Args) -> Result<Release, Failure> {
         require_verification: !args.no_verification,
         ..ReleaseSpec::new(reference.to_string())
     };
+    if args.name.is_some() && !is_subdomain(&name) {
+        let told = format!(
+            "{name:?} is no name that an object can have: lower-case letters, digits, - and ."
+        );
+        return Err(Failure::usage(anyhow::anyhow!(told)));
+    }
     let mut release = Release::new(&name, spec);
     // Without a cluster it is where a policy is told that it is asked from.
     let namespace = args.cluster.namespace().filter(|_| args.local).map(str::to_owned);
