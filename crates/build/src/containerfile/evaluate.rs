@@ -1,6 +1,7 @@
 //! A Containerfile for one platform: which stages are needed, and what each of them does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use portolan_core::{Platform, Reference, suggest};
 
@@ -22,8 +23,8 @@ pub struct Stage {
     pub base: Base,
     pub(super) instructions: Vec<Instruction>,
     /// Variables that `ARG` brings into scope, with the values it gives them.
-    pub(super) known: BTreeMap<String, String>,
-    pub(super) given: BTreeMap<String, String>,
+    pub(super) known: Arc<BTreeMap<String, String>>,
+    pub(super) given: Arc<BTreeMap<String, String>>,
     pub(super) escape: char,
     /// From names and numbers of stages to places in [`Stages::stages`].
     pub(super) names: BTreeMap<String, usize>,
@@ -143,7 +144,8 @@ pub fn evaluate(
         ));
     };
     check_given(instructions, given)?;
-    let globals = globals(&instructions[..first], escape, platform, given)?;
+    let globals = Arc::new(globals(&instructions[..first], escape, platform, given)?);
+    let given = Arc::new(given.clone());
     let mut stages: Vec<(Option<String>, Stage)> = Vec::new();
     for instruction in &instructions[first..] {
         let Kind::From { platform: other, image, name } = &instruction.kind else {
@@ -152,7 +154,7 @@ pub fn evaluate(
             continue;
         };
         let say = |what: String| ContainerfileError::new(instruction.at, what);
-        let expand = |word: &String| words::expand(word, escape, &globals).map_err(say);
+        let expand = |word: &String| words::expand(word, escape, &words::of(&globals)).map_err(say);
         let platform = match other {
             None => platform.clone(),
             Some(other) => {
@@ -170,8 +172,8 @@ pub fn evaluate(
                 at: instruction.at,
                 base,
                 instructions: Vec::new(),
-                known: globals.clone(),
-                given: given.clone(),
+                known: Arc::clone(&globals),
+                given: Arc::clone(&given),
                 escape,
                 names: named,
                 platform,
@@ -254,7 +256,7 @@ fn globals(
     given: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>, ContainerfileError> {
     let variant = platform.variant.clone().unwrap_or_default();
-    let mut values = BTreeMap::new();
+    let (mut values, mut spent) = (BTreeMap::new(), words::Spent::default());
     for side in ["TARGET", "BUILD"] {
         values.insert(format!("{side}PLATFORM"), platform.to_string());
         values.insert(format!("{side}OS"), platform.os.clone());
@@ -266,11 +268,15 @@ fn globals(
             let what = "only ARG may stand before the first FROM";
             return Err(ContainerfileError::new(instruction.at, what));
         };
+        let say = |what| ContainerfileError::new(instruction.at, what);
         for (name, default) in names {
             let value = match (given.get(name), default) {
                 (Some(value), _) => value.clone(),
-                (None, Some(default)) => words::expand(default, escape, &values)
-                    .map_err(|what| ContainerfileError::new(instruction.at, what))?,
+                (None, Some(default)) => {
+                    let value = words::expand(default, escape, &words::of(&values)).map_err(say)?;
+                    spent.add(value.len()).map_err(say)?;
+                    value
+                }
                 (None, None) => continue,
             };
             values.insert(name.clone(), value);

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use portolan_core::Platform;
 
 use super::evaluate::{Base, Change, Copying, From, Inherited, Stage, base};
+use super::words::Spent;
 use super::{
     Command, ContainerfileError, CopyWords, Instruction, Kind, Position, SourceWord, words,
 };
@@ -26,6 +27,7 @@ impl Stage {
     ) -> Result<Vec<(String, Change)>, ContainerfileError> {
         let mut scope = Scope {
             stage: self,
+            spent: Spent::default(),
             args: BTreeMap::new(),
             env: inherited.env.iter().cloned().collect(),
             workdir: match inherited.workdir.as_str() {
@@ -39,9 +41,10 @@ impl Stage {
         };
         let mut changes = Vec::new();
         for instruction in &self.instructions {
-            let made = scope
-                .instruction(instruction)
-                .map_err(|what| ContainerfileError::new(instruction.at, what))?;
+            let say = |what| ContainerfileError::new(instruction.at, what);
+            let made = scope.instruction(instruction).map_err(say)?;
+            // The history has the text with each change.
+            scope.spent.add(instruction.text.len().saturating_mul(made.len())).map_err(say)?;
             changes.extend(made.into_iter().map(|change| (instruction.text.clone(), change)));
         }
         Ok(changes)
@@ -50,6 +53,7 @@ impl Stage {
 
 struct Scope<'a> {
     stage: &'a Stage,
+    spent: Spent,
     args: BTreeMap<String, String>,
     env: BTreeMap<String, String>,
     workdir: String,
@@ -58,13 +62,15 @@ struct Scope<'a> {
 
 impl Scope<'_> {
     /// A variable of the image is before one of the build.
-    fn expand(&self, word: &str) -> Result<String, String> {
-        let mut values = self.args.clone();
-        values.extend(self.env.iter().map(|(key, value)| (key.clone(), value.clone())));
-        words::expand(word, self.stage.escape, &values)
+    fn expand(&mut self, word: &str) -> Result<String, String> {
+        let value = |name: &str| self.env.get(name).or_else(|| self.args.get(name));
+        let values = |name: &str| value(name).map(String::as_str);
+        let expanded = words::expand(word, self.stage.escape, &values)?;
+        self.spent.add(expanded.len())?;
+        Ok(expanded)
     }
 
-    fn all(&self, list: &[String]) -> Result<Vec<String>, String> {
+    fn all(&mut self, list: &[String]) -> Result<Vec<String>, String> {
         list.iter().map(|word| self.expand(word)).collect()
     }
 
@@ -87,7 +93,8 @@ impl Scope<'_> {
                 pairs.into_iter().map(|(key, value)| Change::Label(key, value)).collect()
             }
             Kind::Workdir(dir) => {
-                self.workdir = join(&self.workdir, &self.expand(dir)?)?;
+                let dir = self.expand(dir)?;
+                self.workdir = self.join(&dir)?;
                 vec![Change::Workdir(self.workdir.clone())]
             }
             Kind::User(user) => vec![Change::User(self.expand(user)?)],
@@ -97,8 +104,8 @@ impl Scope<'_> {
                 ports.iter().map(|port| expose(port)).collect::<Result<_, _>>()?
             }
             Kind::Volume(dirs) => self.all(dirs)?.into_iter().map(Change::Volume).collect(),
-            Kind::Entrypoint(command) => vec![Change::Entrypoint(self.command(command))],
-            Kind::Cmd(command) => vec![Change::Cmd(self.command(command))],
+            Kind::Entrypoint(command) => vec![Change::Entrypoint(self.command(command)?)],
+            Kind::Cmd(command) => vec![Change::Cmd(self.command(command)?)],
             Kind::Shell(words) => {
                 self.shell.clone_from(words);
                 vec![Change::Shell(words.clone())]
@@ -121,18 +128,28 @@ impl Scope<'_> {
     }
 
     /// Values of one instruction do not see each other.
-    fn pairs(&self, pairs: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
+    fn pairs(&mut self, pairs: &[(String, String)]) -> Result<Vec<(String, String)>, String> {
         pairs.iter().map(|(key, value)| Ok((self.expand(key)?, self.expand(value)?))).collect()
     }
 
-    fn command(&self, command: &Command) -> Vec<String> {
-        match command {
+    fn command(&mut self, command: &Command) -> Result<Vec<String>, String> {
+        Ok(match command {
             Command::Exec(words) => words.clone(),
-            Command::Shell(text) => self.shell.iter().cloned().chain([text.clone()]).collect(),
-        }
+            Command::Shell(text) => {
+                self.spent.add(self.shell.iter().map(String::len).sum())?;
+                self.shell.iter().cloned().chain([text.clone()]).collect()
+            }
+        })
     }
 
-    fn copy(&self, copy: &CopyWords, at: Position) -> Result<Copying, String> {
+    /// A path from the working directory.
+    fn join(&mut self, path: &str) -> Result<String, String> {
+        let joined = join(&self.workdir, path)?;
+        self.spent.add(joined.len())?;
+        Ok(joined)
+    }
+
+    fn copy(&mut self, copy: &CopyWords, at: Position) -> Result<Copying, String> {
         let from = match &copy.from {
             None => From::Context,
             Some(name) => match self.stage.names.get(&name.to_ascii_lowercase()) {
@@ -161,7 +178,7 @@ impl Scope<'_> {
             }
         }
         let written = self.expand(&copy.destination)?;
-        let mut destination = join(&self.workdir, &written)?;
+        let mut destination = self.join(&written)?;
         let is_dir = written.ends_with('/') || written.ends_with("/.") || written == ".";
         if is_dir && !destination.ends_with('/') {
             destination.push('/');
@@ -180,7 +197,7 @@ impl Scope<'_> {
     }
 
     /// Variables in a here-document; its quotes are content.
-    fn document(&self, content: &str) -> Result<String, String> {
+    fn document(&mut self, content: &str) -> Result<String, String> {
         let escape = self.stage.escape;
         let mut quoted = String::with_capacity(content.len());
         for c in content.chars() {

@@ -1,6 +1,7 @@
 //! What Containerfiles say, and what they may not.
 
 use portolan_build::containerfile;
+use portolan_registry::ErrorClass;
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -119,6 +120,39 @@ fn arguments_that_nothing_declares_and_targets_that_are_not_there_are_told() {
     request.recipe.target = Some("BUILD".to_owned());
     assert!(bench.run(&request).unwrap().succeeded);
     assert_eq!(bench.image("1-linux-amd64").config["config"]["Labels"]["v"], "7");
+}
+
+/// Each of these would take all memory, and be deaf meanwhile.
+#[test]
+fn what_comes_of_variables_has_a_bound() {
+    let twelve = format!("ENV A={}\n", "$A".repeat(12)).repeat(8);
+    let million = format!("ENV A={}\nENV B={}\n", "x".repeat(1000), "$A".repeat(1000));
+    let many = |line: &str| format!("{line}\n").repeat(20);
+    let (value, stage) = ("a value has more than", "the stage has more than");
+    for (text, line, what) in [
+        (format!("FROM scratch\nENV A=twelve-bytes\n{twelve}"), 7, value),
+        (format!("ARG A=twelve-bytes\n{}FROM scratch\n", twelve.replace("ENV", "ARG")), 6, value),
+        (format!("FROM scratch\n{million}{}", many("LABEL a=$B")), 19, stage),
+        (format!("FROM scratch\n{million}{}", many("WORKDIR /$B")), 11, stage),
+        (format!("FROM scratch\n{million}WORKDIR /$B\n{}", many("WORKDIR a")), 18, stage),
+        (format!("FROM scratch\n{million}{}", many("COPY <<E /a\n$B\nE")), 49, stage),
+        (format!("FROM scratch\nENV{}\n", " k=v".repeat(10_000)), 2, stage),
+        (
+            format!("FROM scratch\nSHELL [\"{}\"]\n{}", "x".repeat(500_000), "CMD x\n".repeat(100)),
+            35,
+            stage,
+        ),
+    ] {
+        let bench = Bench::new(&text);
+        let outcome = bench.run(&bench.request(&["linux/amd64"])).unwrap();
+        assert_eq!(outcome.class, Some(ErrorClass::BadInput));
+        let said = &outcome.status.conditions[0].message;
+        let begin = &text[..text.len().min(80)];
+        assert!(
+            said.contains(&format!("line {line}, ")) && said.contains(what),
+            "{begin:?}: {said}"
+        );
+    }
 }
 
 #[test]
