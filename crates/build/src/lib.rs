@@ -12,6 +12,7 @@
 //! | `request` | what somebody asks of a cluster as objects, and what its answers mean; pure |
 //! | `engine` | source, platforms and index on this machine |
 //! | `blocking` | work on a thread, which ends with whoever waits for it |
+//! | `listing` | the names in a directory, for walks |
 //! | `workshop` | a directory to work in, which goes with its process |
 
 #![warn(missing_docs)]
@@ -20,6 +21,7 @@ pub mod assemble;
 pub mod blocking;
 pub mod containerfile;
 pub mod engine;
+mod listing;
 pub mod names;
 pub mod plan;
 pub mod request;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ use portolan_registry::durable::TempFile;
 use portolan_rootdisk::ext4::read::{FileKind, Filesystem, Follow, Inode, ReadError};
 
 use super::ignore::Ignore;
+use crate::listing::{self, MAX_DEPTH, Unlisted};
 
 /// So many names of one directory tree.
 const MAX_ENTRIES: usize = 1_000_000;
@@ -95,6 +96,9 @@ pub enum TreeError {
     /// A name that is no text.
     #[error("{} is not UTF-8; rename it", .0.display())]
     NotText(PathBuf),
+    /// More directories in one another than anybody reads.
+    #[error("{0:?} is more than {MAX_DEPTH} names deep; take it out, or name it in an ignore file")]
+    TooDeep(String),
     /// More than anybody builds from.
     #[error("more than {MAX_ENTRIES} files")]
     TooMany,
@@ -152,17 +156,26 @@ impl Context {
         Ok(Node { path: path.to_owned(), mode: checked_out(&metadata), what, xattrs: Vec::new() })
     }
 
+    fn list(&self, inside: &str) -> Result<impl Iterator<Item = Step>, TreeError> {
+        let listed = listing::last_first(&self.root, inside).map_err(|unlisted| match unlisted {
+            Unlisted::Io { path, source } => TreeError::Io { path, source },
+            Unlisted::NotText(path) => TreeError::NotText(path),
+        });
+        Ok(listed?.into_iter().map(Step::Name))
+    }
+
     fn walk(&self, from: &str, found: &mut Vec<Node>) -> Result<(), TreeError> {
-        let dir = self.root.join(from);
-        let io = |source| TreeError::Io { path: dir.clone(), source };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&dir).map_err(io)? {
-            names.push(entry.map_err(io)?.file_name());
-        }
-        names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-        for name in names {
-            let Some(name) = name.to_str() else { return Err(TreeError::NotText(dir.join(name))) };
-            let path = if from.is_empty() { name.to_owned() } else { format!("{from}/{name}") };
+        let mut open: Vec<Step> = self.list(from)?.collect();
+        while let Some(step) = open.pop() {
+            let path = match step {
+                Step::Name(path) => path,
+                Step::Emptied(before) => {
+                    if found.len() == before + 1 {
+                        found.truncate(before);
+                    }
+                    continue;
+                }
+            };
             let excluded = self.ignore.excludes(&path);
             if excluded && !self.ignore.has_exceptions() {
                 continue;
@@ -170,21 +183,30 @@ impl Context {
             if found.len() >= MAX_ENTRIES {
                 return Err(TreeError::TooMany);
             }
+            if listing::is_too_deep(&path) {
+                return Err(TreeError::TooDeep(path));
+            }
             let is_dir = fs::symlink_metadata(self.root.join(&path)).is_ok_and(|m| m.is_dir());
             let before = found.len();
             if !excluded || is_dir {
                 found.push(self.node(&path)?);
             }
             if is_dir {
-                self.walk(&path, found)?;
-                // A directory that is left out is only there for what is taken back below it.
-                if excluded && found.len() == before + 1 {
-                    found.truncate(before);
-                }
+                open.extend(excluded.then_some(Step::Emptied(before)));
+                open.extend(self.list(&path)?);
             }
         }
         Ok(())
     }
+}
+
+/// What a walk has still to do.
+enum Step {
+    /// To take up a path.
+    Name(String),
+    /// To look whether anything came of a directory that is left out, which is where it was found: it is only there for
+    /// what is taken back below it.
+    Emptied(usize),
 }
 
 /// The mode as git keeps it: a checkout by somebody else, or elsewhere, gives the same image.

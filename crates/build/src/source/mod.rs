@@ -32,6 +32,7 @@ use self::links::{Astray, Links};
 
 use crate::assemble::layer::{self, Entry, EntryKind, LayerError};
 use crate::assemble::tree::Content;
+use crate::listing::{self, MAX_DEPTH, Unlisted};
 
 /// So many names.
 pub const MAX_ENTRIES: usize = 1_000_000;
@@ -99,6 +100,12 @@ pub enum PackError {
         path: PathBuf,
         /// Why.
         why: String,
+    },
+    /// More directories in one another than anybody reads.
+    #[error("{} is more than {MAX_DEPTH} names deep; take it out of the source", path.display())]
+    TooDeep {
+        /// Which.
+        path: PathBuf,
     },
     /// More than anybody builds from.
     #[error("the source has more than {MAX_ENTRIES} files")]
@@ -171,7 +178,7 @@ fn walked(dir: &Path, ignored: Ignored) -> Result<Walk<'_>, PackError> {
     let (entries, skipped) = (Vec::new(), Vec::new());
     let links = Links::default();
     let mut walk = Walk { root: dir, ignored, entries, skipped, links, total: 0, newest: 0 };
-    walk.directory("")?;
+    walk.all()?;
     walk.links.check().map_err(|astray| astray_in(dir, astray))?;
     Ok(walk)
 }
@@ -220,45 +227,48 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn directory(&mut self, inside: &str) -> Result<(), PackError> {
-        let dir = self.root.join(inside);
-        let io = |source| PackError::Io { path: dir.clone(), source };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&dir).map_err(io)? {
-            names.push(entry.map_err(io)?.file_name());
-        }
-        names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
-        for name in names {
-            let Some(name) = name.to_str() else {
-                return Err(PackError::NotText { path: dir.join(name) });
-            };
-            let path = if inside.is_empty() { name.to_owned() } else { format!("{inside}/{name}") };
-            self.name(path)?;
+    fn all(&mut self) -> Result<(), PackError> {
+        let mut open = self.list("")?;
+        while let Some(path) = open.pop() {
+            if self.name(&path)? {
+                open.extend(self.list(&path)?);
+            }
         }
         Ok(())
     }
 
-    fn name(&mut self, path: String) -> Result<(), PackError> {
-        let place = self.root.join(&path);
+    fn list(&self, inside: &str) -> Result<Vec<String>, PackError> {
+        listing::last_first(self.root, inside).map_err(|unlisted| match unlisted {
+            Unlisted::Io { path, source } => PackError::Io { path, source },
+            Unlisted::NotText(path) => PackError::NotText { path },
+        })
+    }
+
+    /// Takes one name up. Whether it is a directory, and what is in it comes next.
+    fn name(&mut self, path: &str) -> Result<bool, PackError> {
+        let place = self.root.join(path);
         let io = |source| PackError::Io { path: place.clone(), source };
         let metadata = fs::symlink_metadata(&place).map_err(io)?;
         let kind = metadata.file_type();
-        if self.ignored.excludes(&path, kind.is_dir()) {
-            return Ok(());
+        if self.ignored.excludes(path, kind.is_dir()) {
+            return Ok(false);
+        }
+        if listing::is_too_deep(path) {
+            return Err(PackError::TooDeep { path: place });
         }
         let special = |kind| PackError::Special { path: place.clone(), kind };
         let what = if kind.is_dir() {
             EntryKind::Directory
         } else if kind.is_symlink() {
             let target = fs::read_link(&place).map_err(io)?.into_os_string().into_vec();
-            self.links.add(path.clone().into_bytes(), target.clone());
+            self.links.add(path.as_bytes().to_vec(), target.clone());
             EntryKind::Symlink(target)
         } else if kind.is_file() {
             self.total = self.total.saturating_add(metadata.len());
             EntryKind::File { size: metadata.len(), content: Content::Path(place.clone()) }
         } else if kind.is_socket() {
             self.skipped.push(PathBuf::from(path));
-            return Ok(());
+            return Ok(false);
         } else {
             return Err(special(if kind.is_fifo() { "pipe" } else { "device" }));
         };
@@ -271,9 +281,8 @@ impl Walk<'_> {
         if kind.is_file() {
             self.newest = self.newest.max(metadata.mtime());
         }
-        let is_dir = kind.is_dir();
         self.entries.push(Entry {
-            path: path.clone(),
+            path: path.to_owned(),
             what,
             mode: if kind.is_symlink() { 0o777 } else { metadata.mode() & 0o7777 },
             uid: 0,
@@ -281,6 +290,6 @@ impl Walk<'_> {
             mtime: u64::try_from(metadata.mtime()).unwrap_or(0),
             xattrs: Vec::new(),
         });
-        if is_dir { self.directory(&path) } else { Ok(()) }
+        Ok(kind.is_dir())
     }
 }

@@ -6,6 +6,7 @@ use portolan_build::engine;
 use portolan_build::source::{PackError, UnpackError, pack, unpack};
 use portolan_core::manifest::Document;
 use portolan_core::{Descriptor, Digest, Manifest, Reference, Target, media_type};
+use portolan_registry::ErrorClass;
 use portolan_registry::client::{Client, CredentialStore, Settings};
 use portolan_registry::layout::Layout;
 
@@ -191,4 +192,41 @@ fn a_strangers_artifact_writes_nothing_outside() {
             assert!(!bench.dir.path().join(outside).exists(), "{outside}");
         }
     }
+}
+
+/// A directory with so many in one another, and a file in the last.
+fn deep(names: usize) -> Bench {
+    let text = "FROM scratch AS one\nCOPY . /\nFROM scratch\nCOPY --from=one / /\n";
+    Bench::new(text).write(&format!("{}f", "a/".repeat(names - 1)), "x")
+}
+
+/// On the threads that the program does it on, whose stacks are small.
+fn packed_elsewhere(bench: &Bench) -> Result<(), PackError> {
+    let layout = Layout::create(&bench.dir.path().join("artifact")).unwrap();
+    let source = bench.source();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let work = runtime.spawn_blocking(move || pack(&source, &layout).map(|_| ()));
+    runtime.block_on(work).unwrap()
+}
+
+#[test]
+fn directories_in_one_another_are_packed_and_copied_as_deep_as_they_are_unpacked() {
+    let bench = deep(1000);
+    packed_elsewhere(&bench).unwrap();
+    let image = bench.build();
+    let found = image.layers.iter().all(|layer| layer.iter().any(|name| name.path.len() == 1999));
+    assert!(found && image.layers.len() == 1);
+}
+
+#[test]
+fn directories_that_nobody_could_unpack_are_refused_by_name() {
+    let bench = deep(1100);
+    let error = packed_elsewhere(&bench).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::BadInput);
+    let said = error.to_string();
+    assert!(said.contains("a/a/a") && said.contains("1024 names deep"), "{said}");
+    let outcome = bench.run(&bench.request(&["linux/amd64"])).unwrap();
+    assert_eq!(outcome.class, Some(ErrorClass::BadInput));
+    let said = &outcome.status.conditions[0].message;
+    assert!(said.contains("1024 names deep"), "{said}");
 }
