@@ -6,7 +6,7 @@ use portolan_registry::ErrorClass;
 use portolan_registry::copy::CopyError;
 use portolan_registry::durable::DurableError;
 use portolan_registry::images::{ImageError, ResolveError};
-use portolan_rootdisk::build::BuildError;
+use portolan_rootdisk::build::{BuildError, SourceError, Trouble};
 use portolan_rootdisk::fetch::FetchError;
 
 use super::copying::CopyingError;
@@ -164,14 +164,23 @@ impl AssembleImageError {
             Self::Read { source, .. } => source.class(),
             Self::Bring { source, .. } => return source.class(),
             Self::Fetch { source, .. } => source.class(),
+            Self::Disk(source) => of_disk(source),
             Self::Layer(source) if matches!(**source, LayerError::Whiteout(_)) => {
                 ErrorClass::BadInput
             }
-            Self::Unreadable { .. }
-            | Self::File { .. }
-            | Self::Disk(_)
-            | Self::Layer(_)
-            | Self::Panicked => ErrorClass::Local,
+            Self::Unreadable { .. } | Self::File { .. } | Self::Layer(_) | Self::Panicked => {
+                ErrorClass::Local
+            }
         })
+    }
+}
+
+/// What kind of trouble a disk is: layers that make none are the image's fault, not that of this machine.
+fn of_disk(error: &BuildError) -> ErrorClass {
+    match (error, error.trouble()) {
+        (_, Trouble::Cancelled) => ErrorClass::Local,
+        (BuildError::Source { source: SourceError { class, .. }, .. }, _) => *class,
+        (_, Trouble::Pull | Trouble::Image) => ErrorClass::BadInput,
+        (_, Trouble::DiskFull | Trouble::Local) => ErrorClass::Local,
     }
 }

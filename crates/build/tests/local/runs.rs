@@ -6,8 +6,10 @@ use portolan_build::engine::Origin;
 use portolan_core::Target;
 use portolan_core::manifest::Document;
 use portolan_registry::ErrorClass;
+use portolan_registry::layout::Layout;
 use std::num::NonZeroUsize;
 
+use crate::support::image::Image;
 use crate::{Bench, HELLO, set_mode};
 
 const PLATFORMS: [&str; 3] = ["linux/amd64", "linux/aarch64", "linux/ppcle64"];
@@ -114,6 +116,49 @@ fn a_base_without_the_platform_is_the_answer_no() {
     assert_eq!((outcome.succeeded, outcome.class), (false, None));
     let said = &outcome.status.conditions[0].message;
     assert!(said.contains("linux/s390x") && said.contains("linux/riscv64"), "{said}");
+}
+
+/// A stranger's image is no trouble of this machine, which somebody would look for there.
+#[test]
+fn layers_that_make_no_file_system_are_the_fault_of_the_image() {
+    let layer = |put: &dyn Fn(&mut tar::Builder<Vec<u8>>)| {
+        let mut layer = tar::Builder::new(Vec::new());
+        put(&mut layer);
+        layer.into_inner().unwrap()
+    };
+    let header = |kind| {
+        let mut header = tar::Header::new_ustar();
+        header.set_entry_type(kind);
+        header.set_mode(0o644);
+        header.set_size(0);
+        header
+    };
+    let deep = layer(&|layer| {
+        let path = "a/".repeat(1024) + "a";
+        layer.append_data(&mut header(tar::EntryType::Regular), path, &b""[..]).unwrap();
+    });
+    let itself = layer(&|layer| {
+        layer.append_link(&mut header(tar::EntryType::Link), "a", "a").unwrap();
+    });
+    for (layer, what) in
+        [(deep, "max_depth"), (itself, "links \"/a\" to \"/a\""), (b"none".to_vec(), "")]
+    {
+        let bench = Bench::new("").write("file", "");
+        let dir = bench.dir.path().join("base");
+        let layout = Layout::create(&dir).unwrap();
+        let base = Image::with_layers("linux/amd64", vec![layer]);
+        for blob in base.blobs.values() {
+            layout.put_blob(blob).unwrap();
+        }
+        let (kind, manifest) = &base.manifests[&base.top.digest];
+        layout.put_manifest(kind, manifest, Some(&"1".parse().unwrap())).unwrap();
+        let text = format!("FROM oci:{}:1\nCOPY file /\n", dir.display());
+        let bench = bench.write("Containerfile", &text);
+        let outcome = bench.run(&bench.request(&["linux/amd64"])).unwrap();
+        let said = &outcome.status.conditions[0].message;
+        assert_eq!(outcome.class, Some(ErrorClass::BadInput), "{said}");
+        assert!(said.contains(what), "{said}");
+    }
 }
 
 #[test]
