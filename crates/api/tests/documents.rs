@@ -171,6 +171,9 @@ fn other_versions_are_not_guessed_and_others_resources_pass() {
 fn files_are_bounded() {
     let large = vec![b'#'; document::MAX_BYTES + 1];
     assert!(matches!(document::read(&large), Err(ReadError::TooLarge { .. })));
+    // The reader of YAML would take a minute for it.
+    let deep = "{\"a\":".repeat(60_000);
+    assert!(matches!(read(&deep), Err(ReadError::TooDeep)));
     let many = "---\na: 1\n".replace("a: 1", "apiVersion: v1\nkind: X").repeat(1001);
     assert!(matches!(read(&many), Err(ReadError::TooMany)));
     let items = vec![json!({"apiVersion": "v1", "kind": "X"}); 1001];

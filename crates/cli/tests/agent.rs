@@ -94,6 +94,12 @@ fn mistakes_in_a_workload_are_told_before_anybody_is_asked() {
         assert!(said.err.contains(word), "{}", said.err);
     }
     assert_eq!(fake.run(&["run", "-f", "no-such-file.json"]).code, 4);
+    // The reader of YAML would take a minute for it.
+    let deep = fake.dir.path().join("deep.yaml");
+    std::fs::write(&deep, "{\"a\":".repeat(60_000)).unwrap();
+    let said = fake.run(&["run", "-f", deep.to_str().unwrap()]);
+    assert_eq!(said.code, 2, "{}", said.err);
+    assert!(said.err.contains("nests deeper"), "{}", said.err);
     assert!(fake.asked().is_empty());
 }
 

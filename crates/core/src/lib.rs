@@ -15,6 +15,7 @@ pub mod reference;
 pub mod select;
 pub mod suggest;
 pub mod terminal;
+pub mod yaml;
 
 pub use digest::{Algorithm, Digest, Hasher};
 pub use hex::hex;

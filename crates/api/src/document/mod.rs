@@ -3,6 +3,7 @@
 
 mod schema;
 
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use serde::Deserialize as _;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -65,6 +66,9 @@ pub enum ReadError {
     /// No text.
     #[error("it is not UTF-8")]
     NotText(#[source] std::str::Utf8Error),
+    /// Nested deeper than any resource.
+    #[error("it nests deeper than {MAX_FLOW_DEPTH} levels")]
+    TooDeep,
     /// No YAML.
     #[error("document {number} is not valid YAML")]
     Yaml {
@@ -147,6 +151,9 @@ fn read_with(bytes: &[u8], status: Status) -> Result<Vec<Resource>, ReadError> {
         return Err(ReadError::TooLarge { found: bytes.len() });
     }
     let text = std::str::from_utf8(bytes).map_err(ReadError::NotText)?;
+    if yaml::is_too_deep(bytes) {
+        return Err(ReadError::TooDeep);
+    }
     let mut resources = Vec::new();
     for (at, document) in serde_yaml_ng::Deserializer::from_str(text).enumerate() {
         let number = at + 1;

@@ -9,6 +9,7 @@ use portolan_agent::api::{InstanceStatus, Phase};
 use portolan_agent::client::Client;
 use portolan_agent::id::InstanceId;
 use portolan_agent::spec::WorkloadSpec;
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use portolan_registry::durable;
 
 use super::{Agent, failure, status};
@@ -118,6 +119,10 @@ fn read(file: &Path) -> Result<WorkloadSpec, Failure> {
     };
     let spec: WorkloadSpec = match file.extension().and_then(|e| e.to_str()) {
         Some("yaml" | "yml") => {
+            if yaml::is_too_deep(&bytes) {
+                let error = anyhow::anyhow!("{shown} nests deeper than {MAX_FLOW_DEPTH} levels");
+                return Err(Failure::usage(error));
+            }
             serde_yaml_ng::from_slice(&bytes).with_context(|| format!("{shown} is no WorkloadSpec"))
         }
         _ => serde_json::from_slice(&bytes).with_context(|| format!("{shown} is no WorkloadSpec")),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 use portolan_api::k8s_openapi::api::core::v1::Node as ClusterNode;
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -63,6 +64,9 @@ fn parse(text: &str) -> anyhow::Result<Vec<Node>> {
             .into_iter()
             .collect::<Result<_, _>>()
             .context("it is not valid JSON")?,
+        false if yaml::is_too_deep(text.as_bytes()) => {
+            return Err(anyhow!("it nests deeper than {MAX_FLOW_DEPTH} levels"));
+        }
         false => serde_yaml_ng::Deserializer::from_str(text)
             .map(Value::deserialize)
             .collect::<Result<_, _>>()
@@ -138,5 +142,8 @@ mod tests {
         for text in [&item("Pod"), "a: [", "{", "kind: List\nitems: [{kind: Pod}]"] {
             parse(text).expect_err(text);
         }
+        // The reader of YAML would take a minute for it.
+        let error = parse(&format!("a: {}", "{\"a\":".repeat(60_000))).unwrap_err();
+        assert!(error.to_string().contains("nests deeper"), "{error}");
     }
 }

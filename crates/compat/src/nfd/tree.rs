@@ -7,6 +7,7 @@
 use std::cell::Cell;
 use std::fmt;
 
+use portolan_core::yaml;
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
@@ -30,27 +31,12 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, ReadNfdError> {
         return json::parse(bytes).map(|tree| tree.to_json()).map_err(ReadNfdError::Json);
     }
     let text = std::str::from_utf8(bytes).map_err(|_| ReadNfdError::NotText)?;
-    if flow_depth(text) > MAX_DEPTH {
+    if yaml::is_too_deep(bytes) {
         return Err(ReadNfdError::TooDeep);
     }
     let room = Room { values: Cell::new(MAX_VALUES), bytes: Cell::new(MAX_TEXT) };
     let seed = Bounded { room: &room, depth: 0 };
     seed.deserialize(serde_yaml_ng::Deserializer::from_str(text)).map_err(ReadNfdError::Yaml)
-}
-
-/// How many brackets are open at most, counted without regard to quotes: an upper bound. The
-/// reader below takes time in proportion to the square of that.
-fn flow_depth(text: &str) -> usize {
-    let (mut depth, mut most) = (0_usize, 0);
-    for byte in text.bytes() {
-        match byte {
-            b'[' | b'{' => depth += 1,
-            b']' | b'}' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        most = most.max(depth);
-    }
-    most
 }
 
 /// What may still come.

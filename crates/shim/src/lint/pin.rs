@@ -3,6 +3,7 @@
 //! The text is changed line by line, and then read again: unless it says exactly what it said before plus the
 //! digests, it is written anew from its values, and comments are lost.
 
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use serde_json::{Value, json};
 
 /// The largest file that is read.
@@ -22,6 +23,9 @@ pub struct Missing {
 /// Why a text cannot be changed.
 #[derive(Debug, thiserror::Error)]
 pub enum PinError {
+    /// Nested deeper than any Shim.
+    #[error("it nests deeper than {MAX_FLOW_DEPTH} levels")]
+    TooDeep,
     /// No YAML.
     #[error("document {number} is not valid YAML")]
     Yaml {
@@ -60,8 +64,12 @@ impl File {
     ///
     /// # Errors
     ///
-    /// It is not YAML.
+    /// It is not YAML, or nests too deep.
     pub fn read(text: &str) -> Result<Self, PinError> {
+        // With digests it is no deeper.
+        if yaml::is_too_deep(text.as_bytes()) {
+            return Err(PinError::TooDeep);
+        }
         let mut parts = vec![String::new()];
         for line in text.split_inclusive('\n') {
             if line.starts_with("---") && line[3..].starts_with([' ', '\n', '\r']) {
@@ -214,6 +222,13 @@ mod tests {
 
     const A: &str = "1111111111111111111111111111111111111111111111111111111111111111";
     const B: &str = "2222222222222222222222222222222222222222222222222222222222222222";
+
+    /// The reader of YAML would take a minute for it.
+    #[test]
+    fn a_text_that_nests_too_deep_is_refused_at_once() {
+        let deep = "{\"a\":".repeat(60_000);
+        assert!(matches!(File::read(&deep), Err(PinError::TooDeep)));
+    }
 
     fn pin(text: &str) -> (Vec<String>, Pinned) {
         let file = File::read(text).unwrap();

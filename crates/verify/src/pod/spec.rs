@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use portolan_core::Platform;
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -122,6 +123,9 @@ pub enum ReadPodError {
         /// The bound.
         most: usize,
     },
+    /// Nested deeper than any pod or list of nodes.
+    #[error("it nests deeper than {MAX_FLOW_DEPTH} levels")]
+    TooDeep,
     /// Not YAML or JSON.
     #[error("it is neither YAML nor JSON: {0}")]
     Yaml(#[source] serde_yaml_ng::Error),
@@ -177,6 +181,9 @@ pub fn spec_of(object: &Value) -> Result<(&'static str, &Value), ReadPodError> {
 fn document(bytes: &[u8], most: usize) -> Result<Value, ReadPodError> {
     if bytes.len() > most {
         return Err(ReadPodError::TooLarge { found: bytes.len(), most });
+    }
+    if yaml::is_too_deep(bytes) {
+        return Err(ReadPodError::TooDeep);
     }
     serde_yaml_ng::from_slice(bytes).map_err(ReadPodError::Yaml)
 }

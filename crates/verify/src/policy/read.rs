@@ -8,6 +8,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Span, SpanRelativeTo};
 use portolan_core::Digest;
 use portolan_core::suggest::nearest;
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use portolan_registry::durable::{self, DurableError};
 
 use super::document::{self, Document, IndexPolicy, MissingPlatform, Platforms, PlatformsWord};
@@ -68,6 +69,9 @@ pub enum PolicyContentError {
         /// What was probably meant.
         hint: Option<String>,
     },
+    /// Nested deeper than any policy.
+    #[error("it nests deeper than {MAX_FLOW_DEPTH} levels")]
+    TooDeep,
     /// Of another time.
     #[error("its version is {0}, only 1 is known")]
     Version(u32),
@@ -140,6 +144,9 @@ pub fn parse(
     bytes: &[u8],
     read: &dyn Fn(&Path) -> Result<Vec<u8>, String>,
 ) -> Result<Policy, PolicyContentError> {
+    if yaml::is_too_deep(bytes) {
+        return Err(PolicyContentError::TooDeep);
+    }
     let document: Document = serde_yaml_ng::from_slice(bytes).map_err(|problem| {
         PolicyContentError::Yaml { hint: hint(&problem.to_string()), problem }
     })?;

@@ -28,6 +28,15 @@ fn policy(rest: &str) -> Result<Policy, PolicyContentError> {
 
 const RULE: &str = "{require: {allOf: [a]}}";
 
+/// The reader of YAML would take a minute for these.
+#[test]
+fn a_policy_that_nests_too_deep_is_refused_at_once() {
+    for text in ["{\"a\":", "{\"]\":", "["] {
+        let error = parse(text.repeat(60_000).as_bytes(), &read).unwrap_err();
+        assert!(matches!(error, PolicyContentError::TooDeep), "{error}");
+    }
+}
+
 #[test]
 fn what_is_wrong_with_a_policy_is_told_with_its_place() {
     for (rest, parts) in [

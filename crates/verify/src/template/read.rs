@@ -1,5 +1,6 @@
 //! A template and constraints from a file, ours or a stranger's.
 
+use portolan_core::yaml::{self, MAX_FLOW_DEPTH};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -14,6 +15,9 @@ pub enum ReadTemplateError {
     /// Too long.
     #[error("it has {0} bytes, at most {MAX_TEMPLATE} are read")]
     TooLarge(usize),
+    /// Nested deeper than any template.
+    #[error("it nests deeper than {MAX_FLOW_DEPTH} levels")]
+    TooDeep,
     /// Not YAML or JSON.
     #[error("document {number} is neither YAML nor JSON")]
     Yaml {
@@ -66,6 +70,9 @@ pub struct Constraint {
 pub fn documents(bytes: &[u8]) -> Result<Vec<Value>, ReadTemplateError> {
     if bytes.len() > MAX_TEMPLATE {
         return Err(ReadTemplateError::TooLarge(bytes.len()));
+    }
+    if yaml::is_too_deep(bytes) {
+        return Err(ReadTemplateError::TooDeep);
     }
     let mut found = Vec::new();
     for (n, document) in serde_yaml_ng::Deserializer::from_slice(bytes).enumerate() {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::answers::Answers;
 use super::evaluate::{Evaluator, Outcome};
 use super::parameters::Parameters;
-use super::read::{Template, documents};
+use super::read::{ReadTemplateError, Template, documents};
 use crate::contract;
 use crate::pod::tests::scheduler::{self, Machine, could_run, machines, pods};
 use crate::pod::tests::{rows, settings};
@@ -23,6 +23,13 @@ static SHIPPED: LazyLock<Evaluator> = LazyLock::new(|| {
 
 fn unseen(settings: Settings) -> Settings {
     Settings { nodes: Vec::new(), ..settings }
+}
+
+/// The reader of YAML would take a minute for it.
+#[test]
+fn a_template_that_nests_too_deep_is_refused_at_once() {
+    let deep = "{\"a\":".repeat(60_000);
+    assert!(matches!(documents(deep.as_bytes()), Err(ReadTemplateError::TooDeep)));
 }
 
 /// The keys that the template asks about one image in `object`.

@@ -13,6 +13,9 @@ fn bombs_end_early() {
     assert!(read(bomb.as_bytes()).is_err());
     let deep_flow = "[".repeat(200_000);
     assert!(matches!(read(deep_flow.as_bytes()), Err(ReadNfdError::TooDeep)));
+    // The bracket in the quotes closes nothing.
+    let hidden = format!("a: {}", "{\"]\":".repeat(60_000));
+    assert!(matches!(read(hidden.as_bytes()), Err(ReadNfdError::TooDeep)));
     let deep_block: String = (0..300).map(|n| format!("{}a:\n", " ".repeat(n))).collect();
     assert!(read(deep_block.as_bytes()).is_err());
     let large = vec![b' '; crate::json::MAX_BYTES + 1];

@@ -191,6 +191,14 @@ fn pods_are_found_in_workloads_and_cron_jobs() {
     }
 }
 
+/// The reader of YAML would take a minute for these.
+#[test]
+fn a_pod_or_node_that_nests_too_deep_is_refused_at_once() {
+    let deep = "{\"a\":".repeat(60_000);
+    assert!(matches!(PodSpec::from_yaml(deep.as_bytes()), Err(ReadPodError::TooDeep)));
+    assert!(matches!(nodes_from_yaml(deep.as_bytes()), Err(ReadPodError::TooDeep)));
+}
+
 #[test]
 fn nodes_are_what_the_kubelet_reports() {
     let list = json!({"kind": "List", "items": [
